@@ -120,6 +120,15 @@ pub(crate) fn is_whole(arm: &Arm) -> bool {
     arm.doubt().is_none()
 }
 
+/// Returns the mean of each figure over those that have it.
+pub fn means<'a>(all: &(impl Iterator<Item = &'a Work> + Clone)) -> Work {
+    let mean = |key: &'static str| {
+        let values: Vec<f64> = all.clone().filter_map(|work| work.get(key).copied()).collect();
+        (key, values.iter().sum::<f64>() / values.len() as f64)
+    };
+    all.clone().flat_map(Work::keys).map(|key| mean(key)).collect()
+}
+
 /// Ranks the strategies of results by their worst, the least first.
 pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
     let mut by_name: BTreeMap<&str, Vec<&Regret>> = BTreeMap::new();
@@ -128,10 +137,6 @@ pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
     }
     let ranked = |(name, own): (&str, Vec<&Regret>)| {
         let worst = |of: fn(&Ratio) -> f64| own.iter().map(|one| of(&one.ratio)).fold(0.0, f64::max);
-        let mean = |key: &'static str| {
-            let values: Vec<f64> = own.iter().filter_map(|one| one.work.get(key).copied()).collect();
-            (key, values.iter().sum::<f64>() / values.len() as f64)
-        };
         Ranked {
             strategy: name.to_owned(),
             worst_regret: worst(|ratio| ratio.ratio),
@@ -139,7 +144,7 @@ pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
                 low: worst(|ratio| ratio.interval.map_or(0.0, |ends| ends.low)),
                 high: worst(|ratio| ratio.interval.map_or(f64::INFINITY, |ends| ends.high)),
             },
-            work: own.iter().flat_map(|one| one.work.keys()).map(|key| mean(key)).collect(),
+            work: means(&own.iter().map(|one| &one.work)),
             results: own.len(),
         }
     };

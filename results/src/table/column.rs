@@ -162,7 +162,7 @@ pub fn columns(place: Place) -> impl Iterator<Item = &'static Column> + Clone {
 }
 
 /// Returns the figures of an arm that an advice has.
-pub(crate) fn work(arm: &Arm, metric: &Metric) -> crate::choice::Work {
+pub fn work(arm: &Arm, metric: &Metric) -> crate::choice::Work {
     let figures = Figures::new(arm, arm.metric(metric));
     columns(Place::Advice).filter_map(|column| Some((column.key, (column.value)(&figures)?))).collect()
 }
@@ -189,6 +189,6 @@ pub(super) fn add(report: &mut Report, heading: String, place: Place, document: 
 }
 
 /// Returns the sentences under a table.
-pub(crate) fn legend(place: Place) -> String {
+pub fn legend(place: Place) -> String {
     columns(place).map(|column| column.about).filter(|about| !about.is_empty()).collect::<Vec<_>>().join("; ")
 }

@@ -15,7 +15,7 @@ use results::table::layout::plural;
 use trace::read::Trace;
 
 use super::files;
-use super::measure::{measure, named_model, tried};
+use super::measure::{Found, MakePlan, measure_each, named_model, tried};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
@@ -95,39 +95,29 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
     let (strategy, traces) = (strategies(&args.arms.strategy)?, traces(args)?);
     let model = named_model(&args.host.behind.backend)?;
     let (runs, left_out) = runs(args, model.is_some(), &traces)?;
-    // Whatever can be refused is refused before anything is measured.
-    for &run in &runs {
-        tried(model.as_ref(), &|chosen, usable| plan(args, &strategy, run, None, chosen, usable))?;
-    }
-    let (mut records, mut saved, mut failed) = (Vec::new(), None, None);
+    let AdviseArgs { arms: ArmsOptions { duration: DurationOption { duration }, rounds, .. }, host, .. } = args;
     // Runs on this host share the time, those of models have it each.
-    let mut left = args.arms.duration.duration.or(model.is_none().then_some(LONGEST));
-    for (at, &run) in runs.iter().enumerate() {
-        let began = Instant::now();
-        let share = left.map(|left| (left / u32::try_from(runs.len() - at).unwrap_or(1)).max(SHORTEST));
-        let bound = share.filter(|_| args.arms.duration.duration.is_some() || args.arms.rounds.is_none());
-        let made = |chosen: &Chosen, usable: Option<&[u32]>| plan(args, &strategy, run, bound, chosen, usable);
-        let on = (&args.host.behind.backend, None, model.as_ref());
-        match measure(on, &made, None, &args.result, command_line) {
-            Ok(((document, error), kept)) => {
-                records.push(record(&document)?);
-                saved = saved.or_else(|| kept.path().map(Path::to_owned));
-                failed = failed.or(error).or(kept.failed);
+    let all = duration.or(model.is_none().then_some(LONGEST)).filter(|_| duration.is_some() || rounds.is_none());
+    let (began, strategy) = (Instant::now(), &strategy);
+    let makes: Vec<_> = (runs.iter().enumerate())
+        .map(|(at, &run)| {
+            let others = u32::try_from(runs.len() - at).unwrap_or(1);
+            move |chosen: &Chosen, usable: Option<&[u32]>| {
+                let left =
+                    all.map(|all| if chosen.simulated { all } else { all.saturating_sub(began.elapsed()) / others });
+                plan(args, strategy, run, left.map(|left| left.max(SHORTEST)), chosen, usable)
             }
-            Err(error) if records.is_empty() => return Err(error),
-            Err(error) => failed = failed.or(Some(error)),
-        }
-        if model.is_none() {
-            left = left.map(|left| left.saturating_sub(began.elapsed()));
-        }
-        if sys::stopped() {
-            let interrupted = || Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept");
-            failed = failed.or_else(|| Some(interrupted()));
-            break;
-        }
-    }
-    let done = show(args, &records, saved.as_deref(), left_out)?;
-    failed.map_or(Ok(done), Err)
+        })
+        .collect();
+    let makes: Vec<MakePlan<'_>> = makes.iter().map(|make| make as MakePlan<'_>).collect();
+    // Whatever can be refused is refused before anything is measured.
+    makes.iter().try_for_each(|make| tried(model.as_ref(), *make).map(drop))?;
+    let on = (&host.behind.backend, None, model.as_ref());
+    let Found { documents, saved, failed } = measure_each(on, false, &args.result, &makes, command_line)?;
+    let records = documents.iter().map(record).collect::<Result<Vec<_>, _>>()?;
+    let done = show(args, &records, saved.first().map(PathBuf::as_path), left_out)?;
+    let cut = || Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept");
+    failed.or_else(|| sys::stopped().then(cut)).map_or(Ok(done), Err)
 }
 
 /// Returns a document as one that was read.

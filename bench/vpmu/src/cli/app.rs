@@ -9,21 +9,22 @@ use results::error::{Error, Exit};
 
 use super::files::bisected;
 use super::{
-    ab, advise, calibrate, compare, conformance, export, fleet, guest_stat, history, nmi_latency, report, reproduce,
-    show, stat_setup, sweep, triage, usage, workload,
+    ab, advise, calibrate, compare, conformance, fleet, nmi_latency, report, reproduce, show, stat_setup, sweep,
+    triage, usage,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
 use crate::experiment::sweep::grid::axes;
 use crate::inspect::doctor;
 use crate::inspect::record::guests;
-use crate::inspect::record::spec::RecordSpec;
+use crate::inspect::record::recorder::RecordSpec;
 use crate::inspect::run::RunSpec;
 use crate::inspect::sampled::{GuestSpec, alone};
-use crate::inspect::trace::TraceCommand;
+use crate::inspect::trace::{self, TraceCommand};
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::JsonOption;
+use crate::setting::parse::refused;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
 use crate::sys::fail_large_writes;
@@ -97,7 +98,7 @@ pub enum Command {
     #[command(subcommand, disable_help_subcommand = true)]
     Fleet(fleet::FleetCommand),
     /// Find where a folder of results changed over time
-    History(Box<history::HistoryArgs>),
+    History(Box<compare::HistoryArgs>),
     /// Compare published figures with simulated ones, or measure them
     Reproduce(Box<reproduce::ReproduceArgs>),
     /// Check the vPMU against the architectural rules from a guest
@@ -135,7 +136,7 @@ pub enum Command {
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
     /// timed in the guest. Writes DIR/guest-stat-TIME.json, and a table on stdout.
-    GuestStat(Box<guest_stat::GuestStatArgs>),
+    GuestStat(Box<nmi_latency::GuestStatArgs>),
     /// Find what holds a workload up, and the fix
     ///
     /// Counts the events of a workload with a known bottleneck against an idle baseline, samples it by the event that explains most, and
@@ -143,7 +144,7 @@ pub enum Command {
     Triage(Box<triage::TriageArgs>),
     /// Run one of the workloads that triage knows, and print what it did
     #[command(hide = true)]
-    Workload(Box<workload::WorkloadArgs>),
+    Workload(Box<triage::WorkloadArgs>),
     /// Report what this host can do, and what disturbs a measurement
     Doctor(JsonOption),
     /// List strategies, models, workloads, metrics, events, schemas
@@ -151,7 +152,7 @@ pub enum Command {
     /// Make one HTML page of results: plots, tables, hosts
     Report(Box<report::ReportArgs>),
     /// Write results in another tool's format
-    Export(Box<export::ExportArgs>),
+    Export(Box<report::ExportArgs>),
 }
 
 /// A command line that was understood.
@@ -178,7 +179,7 @@ pub fn parse(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Pars
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
-        Err(error) => Err(usage::error(&error)),
+        Err(error) => Err(refused(&error)),
     }
 }
 
@@ -242,21 +243,22 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Ab(args) => bisected(args.gate.bisect, ab::run(&args, &command_line)),
         Command::Compare(args) => bisected(args.gate.bisect, compare::run(&args)),
         Command::Fleet(command) => fleet::run(&command, &check),
-        Command::History(args) => history::run(&args),
+        Command::History(args) => compare::run_history(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Run(args) => alone(GuestSpec::Run(args)),
         Command::Linux(args) => alone(GuestSpec::Linux(args)),
         Command::Record(args) => guests::record(&args),
-        Command::Trace(command) => command.run(),
+        Command::Trace(TraceCommand::Record(options)) => trace::record(&options),
+        Command::Trace(TraceCommand::Import(options)) => trace::import(&options),
         Command::StatSetup(args) => stat_setup::run(&args, &command_line),
-        Command::GuestStat(args) => guest_stat::run(&args, &command_line),
+        Command::GuestStat(args) => nmi_latency::run_guest_stat(&args, &command_line),
         Command::Triage(args) => triage::run(&args, &command_line),
-        Command::Workload(args) => workload::run(&args),
+        Command::Workload(args) => triage::run_workload(&args),
         Command::Doctor(JsonOption { json }) => doctor::run(json),
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),
-        Command::Export(args) => export::run(&args),
+        Command::Export(args) => report::run_export(&args),
     };
     print_output(&schema(&command_line), *ended.as_ref().unwrap_or_else(|error| &error.exit))?;
     ended
@@ -298,7 +300,7 @@ mod tests {
             (&["sim", "no-model"], "no model 'no-model'"),
             (&["guest-stat", "--strategy", "reues"], "unknown strategy"),
             (&["stat-setup", "--strategy", "reues"], "reues"),
-            (&["sweep", "stratgy=reuse"], "did you mean strategy?"),
+            (&["sweep", "stratgy=reuse"], "a similar argument exists: '--strategy'"),
             (&["nmi-latency", "--rond", "3"], "--rond"),
         ] {
             let error = check(line).unwrap_err();

@@ -26,17 +26,23 @@ pub(super) fn is_wanted(source: &Path) -> bool {
 
 /// Gathers the runs of a campaign, of a folder, or of one document.
 pub(super) fn gather(source: &Path) -> Result<Gathered, Error> {
-    if Folder::is_one(source) {
+    let found = if Folder::is_one(source) {
         let (folder, campaign) = Folder::open(source)?;
-        return of_campaign(&folder, &campaign);
-    }
-    if !source.is_dir() {
+        of_campaign(&folder, &campaign)?
+    } else if source.is_dir() {
+        let files = read::files(source)?;
+        let relative = |path: PathBuf| path.strip_prefix(source).map_or_else(|_| path.clone(), Path::to_owned);
+        indexed(source, files.into_iter().map(|path| (relative(path), Labels::default())).collect())
+    } else {
         let run = Run::of(&read::record(source)?, &source.to_string_lossy(), Labels::default());
-        return Ok(Gathered { runs: vec![run], files: vec![source.to_owned()], bad: 0 });
+        Gathered { runs: vec![run], files: vec![source.to_owned()], bad: 0 }
+    };
+    if found.runs.is_empty() {
+        let what = format!("no results in {}", source.display());
+        let why = "none has ended with a document that can be used";
+        return Err(Error::new(Exit::Inconclusive, what, why, "`vpmu fleet status` says more of a campaign"));
     }
-    let files = read::files(source)?;
-    let relative = |path: PathBuf| path.strip_prefix(source).map_or_else(|_| path.clone(), Path::to_owned);
-    indexed(source, files.into_iter().map(|path| (relative(path), Labels::default())).collect())
+    Ok(found)
 }
 
 /// Gathers the runs of the elements that have an outcome.
@@ -58,10 +64,10 @@ pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign) -> Result<Gather
             documents.push((PathBuf::from(document), labels));
         }
     }
-    indexed(&folder.path, documents)
+    Ok(indexed(&folder.path, documents))
 }
 
-fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Result<Gathered, Error> {
+fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Gathered {
     if documents.len() >= 1000 {
         complain(&format!("reading {}", plural(documents.len(), "document")));
     }
@@ -72,20 +78,11 @@ fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Result<Gathered, Er
     for (_, error) in &bad {
         complain(&format!("left out: {error}"));
     }
-    if runs.is_empty() {
-        let why = if bad.is_empty() { "none has ended with a document" } else { "none can be used" };
-        return Err(Error::new(
-            Exit::Inconclusive,
-            format!("no results in {}", dir.display()),
-            why,
-            "`vpmu fleet status` says more of a campaign",
-        ));
-    }
     // Whatever a campaign names is its own.
     let is_own = |file: &str| Folder::is_one(dir) || !read::is_foreign(&dir.join(file));
     let bad = bad.iter().filter(|(file, _)| is_own(file)).count();
     let files = runs.iter().map(|run| dir.join(&run.file)).chain([dir.to_owned()]).collect();
-    Ok(Gathered { runs, files, bad })
+    Gathered { runs, files, bad }
 }
 
 #[cfg(test)]

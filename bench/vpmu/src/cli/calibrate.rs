@@ -8,7 +8,7 @@ use results::write::check_file;
 use super::files::write_to;
 use crate::experiment::calibrate::measure::CalibrateSpec;
 use crate::experiment::calibrate::run::run as calibrate;
-use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
+use crate::setting::backend::{BackendChoice, Chosen, Probe, choose, this_host};
 use crate::setting::options::{OutputOption, QuietOption};
 use crate::setting::parse::number_in;
 use crate::terminal::console::{self, print};
@@ -36,9 +36,9 @@ pub struct CalibrateArgs {
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
-    let path = args.output.or("calibrated.toml");
+    let path = args.output.output.clone().unwrap_or_else(|| "calibrated.toml".into());
     let output = check_file(&path)?;
-    let chosen = backend(&args.backend, &ThisHost)?;
+    let chosen = backend(&args.backend, &this_host)?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let calibration = CalibrateSpec { name, rounds: args.rounds, ..CalibrateSpec::default() };
     console::catch_interrupts()?;
@@ -54,7 +54,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
 }
 
 /// Returns the backend to calibrate. `auto` is cpu-clock, which any host has: models of two hosts compare.
-fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
+fn backend(asked: &BackendChoice, probe: Probe<'_>) -> Result<Chosen, Error> {
     let clock = BackendChoice::Key(BackendKey::CpuClock);
     let asked = if *asked == BackendChoice::Auto { &clock } else { asked };
     match asked {
@@ -71,17 +71,17 @@ fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Erro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setting::backend::fake::Opens;
+    use crate::setting::backend::fake::opens;
 
     #[test]
     fn auto_is_cpu_clock_where_hardware_events_open_too() {
-        let host = Opens(&["hardware", "cpu-clock"]);
+        let host = opens(&["hardware", "cpu-clock"]);
         assert_eq!(backend(&BackendChoice::Auto, &host).unwrap().backend, BackendKey::CpuClock);
         let hardware = BackendChoice::Key(BackendKey::Hardware);
         assert_eq!(backend(&hardware, &host).unwrap().backend, BackendKey::Hardware);
-        assert_eq!(backend(&hardware, &Opens(&["cpu-clock"])).unwrap_err().exit, Exit::Host);
+        assert_eq!(backend(&hardware, &opens(&["cpu-clock"])).unwrap_err().exit, Exit::Host);
         let paced = "cpu-clock:20MHz".parse().unwrap();
         assert_eq!(backend(&BackendChoice::Key(paced), &host).unwrap_err().exit, Exit::Usage);
-        assert_eq!(backend(&BackendChoice::Auto, &Opens(&["hardware"])).unwrap_err().exit, Exit::Host);
+        assert_eq!(backend(&BackendChoice::Auto, &opens(&["hardware"])).unwrap_err().exit, Exit::Host);
     }
 }

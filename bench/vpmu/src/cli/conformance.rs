@@ -9,7 +9,7 @@ use results::error::{Error, Exit};
 use vmm::machine::Cpu;
 
 use crate::experiment::conformance::{self, Checked, Target};
-use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
+use crate::setting::backend::{BackendChoice, Chosen, choose, open_kvm, this_host};
 use crate::setting::options::{JsonOption, QuietOption};
 use crate::setting::parse::processor;
 use crate::setting::strategy::{StrategyChoice, ready};
@@ -92,7 +92,7 @@ fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
             "use --backend auto, or step for exact counts",
         ));
     }
-    let Chosen { backend, why, .. } = choose(&args.backend, &ThisHost)?;
+    let Chosen { backend, why, .. } = choose(&args.backend, &this_host)?;
     let notice = |text: &str| {
         if !args.quiet.quiet {
             complain(text);

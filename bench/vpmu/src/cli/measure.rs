@@ -1,7 +1,7 @@
 //! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use host_pmu::backend::BackendKey;
 use results::answers::exit;
@@ -23,7 +23,7 @@ use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run as rounds;
 use crate::engine::plain::{self, Plain};
 use crate::engine::{Context, Measured};
-use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
+use crate::setting::backend::{BackendChoice, Chosen, choose, this_host};
 use crate::setting::pin::usable;
 use crate::setting::strategy::refuse_modelled;
 use crate::sys;
@@ -43,21 +43,17 @@ pub(super) type On<'a> = (&'a BackendChoice, Option<&'a LinuxGuestOptions>, Opti
 pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
     match backend {
         BackendChoice::Sim(name) => simulated::model(name).map(Some),
-        BackendChoice::Key(key @ (BackendKey::Step | BackendKey::None)) => Err(Error::usage(
-            format!("backend {key} measures no latencies"),
-            match key {
-                BackendKey::Step => "every instruction that counts would be an exit of its own",
-                _ => "it has no host events that a strategy could keep",
-            },
-            format!("use another --backend here, and {key} with `vpmu conformance` and `vpmu run`"),
-        )),
+        BackendChoice::Key(key @ (BackendKey::Step | BackendKey::None)) => {
+            let remedy = format!("use another --backend here, and {key} with `vpmu conformance` and `vpmu run`");
+            Err(Error::usage(format!("backend {key} measures no latencies"), "", remedy))
+        }
         BackendChoice::Auto | BackendChoice::Key(_) => Ok(None),
     }
 }
 
 /// Runs a plan, shows its progress, and keeps its document as it grows. `falls_back`: where this host cannot measure it simulates, with a
 /// notice if this says so.
-pub(super) fn measure(
+fn measure(
     on: On<'_>,
     plan: MakePlan<'_>,
     falls_back: Option<bool>,
@@ -83,7 +79,45 @@ pub(super) fn measure(
     Ok((measured, kept))
 }
 
-/// Measures by each plan, one after the other, and shows and keeps what they found together. `is_bare`: the tool was called without a
+/// What several plans found.
+pub(super) struct Found {
+    pub(super) documents: Vec<Document>,
+    /// Their files.
+    pub(super) saved: Vec<PathBuf>,
+    /// The error that ended the last one, after which nothing more is measured.
+    pub(super) failed: Option<Error>,
+}
+
+/// Measures by each plan, one after the other, until one fails or the user ends them. Where this host cannot measure it simulates
+/// if it `falls_back`.
+pub(super) fn measure_each(
+    on: On<'_>,
+    falls_back: bool,
+    options: &ResultOptions,
+    plans: &[MakePlan<'_>],
+    command_line: &[String],
+) -> Result<Found, Error> {
+    let mut found = Found { documents: Vec::new(), saved: Vec::new(), failed: None };
+    for plan in plans {
+        let is_first = found.documents.is_empty();
+        match measure(on, *plan, falls_back.then_some(is_first), options, command_line) {
+            Ok(((document, error), kept)) => {
+                found.documents.push(document);
+                found.saved.extend(kept.path().map(Path::to_owned));
+                found.failed = error.or(kept.failed);
+            }
+            Err(error) if is_first => return Err(error),
+            // What was measured before is shown.
+            Err(error) => found.failed = Some(error),
+        }
+        if found.failed.is_some() || sys::stopped() {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Measures by each plan, and shows and keeps what they found together. `is_bare`: the tool was called without a
 /// word, and a newcomer sees something even where nothing can be measured.
 pub(super) fn measure_all(
     on: On<'_>,
@@ -102,22 +136,7 @@ pub(super) fn measure_all(
         baseline.check(options, &name).map(|()| name)
     };
     let names = plans.iter().map(checked).collect::<Result<Vec<String>, Error>>()?;
-    let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
-    for plan in plans {
-        match measure(on, *plan, is_bare.then_some(found.is_empty()), options, command_line) {
-            Ok(((document, error), kept)) => {
-                saved += &kept.line();
-                failed = failed.or(error).or(kept.failed);
-                found.push(document);
-            }
-            Err(error) if found.is_empty() => return Err(error),
-            // What was measured before is shown.
-            Err(error) => failed = failed.or(Some(error)),
-        }
-        if failed.is_some() || sys::stopped() {
-            break;
-        }
-    }
+    let Found { documents: mut found, saved, mut failed } = measure_each(on, is_bare, options, plans, command_line)?;
     if failed.is_none() && found.len() < plans.len() {
         complain(&format!("warning: interrupted: {} of {} workloads were measured", found.len(), plans.len()));
     }
@@ -136,7 +155,8 @@ pub(super) fn measure_all(
     } else {
         let mut report = table::report(&found, *verbose);
         report.notes((!verbose).then_some("vpmu -v: percentiles, host work by kind"));
-        print(&(report.text(columns()) + &saved))?;
+        let saved: Vec<_> = saved.iter().map(|path| format!("saved: {}\n", path.display())).collect();
+        print(&(report.text(columns()) + &saved.concat()))?;
     }
     let mut printed = BTreeSet::new();
     for document in &found {
@@ -220,7 +240,7 @@ fn ready((backend, linux, model): On<'_>, plan: MakePlan<'_>) -> Result<Ready, E
 fn real(backend: &BackendChoice, linux: Option<&LinuxGuestOptions>, plan: MakePlan<'_>) -> Result<Ready, Error> {
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
-    let mut chosen = choose(backend, &ThisHost)?;
+    let mut chosen = choose(backend, &this_host)?;
     // Where the NMI watchdog holds an event, no guest's is the first; a mediated vPMU has the PMU for itself.
     let is_held = host.nmi_watchdog == Some(true) && host.kvm_mediated_pmu != Some(true);
     chosen.shares_first &= !(chosen.backend == BackendKey::Hardware && is_held);
@@ -257,11 +277,11 @@ fn fall_back(plan: MakePlan<'_>, error: &Error, is_first: bool) -> Result<Ready,
 }
 
 /// The document of a run, as a file. A full disk neither ends the run nor hides its table.
-pub(super) struct Kept {
+struct Kept {
     folder: Option<OutputFolder>,
     opened_unix: u64,
     /// Why the last write failed, if it did.
-    pub(super) failed: Option<Error>,
+    failed: Option<Error>,
 }
 
 impl Kept {
@@ -286,7 +306,7 @@ impl Kept {
     }
 
     /// Returns the document's path, once it is written.
-    pub(super) fn path(&self) -> Option<&Path> {
+    fn path(&self) -> Option<&Path> {
         self.folder.as_ref().and_then(OutputFolder::path).filter(|_| self.failed.is_none())
     }
 

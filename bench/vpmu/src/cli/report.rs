@@ -1,4 +1,4 @@
-//! `vpmu report`.
+//! `vpmu report` and `vpmu export`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use clap::Args;
 use fleet::{Labels, Run};
 use results::document::Record;
 use results::error::{Error, Exit};
+use results::export::{ALL, Format, export};
 use results::read::{Found, ends};
 use results::report::{self, html};
 use results::table::layout::plural;
@@ -15,6 +16,7 @@ use results::write::check_no_input;
 use super::by_host::{self, Gathered};
 use super::files::{records, write};
 use crate::setting::options::OutputOption;
+use crate::setting::parse::one_of;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
 
@@ -56,7 +58,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         html(&found.records, TITLE, &process::tool())?
     };
     let kind = if by_host { ": the levels of hosts, not of arms" } else { "" };
-    let output = args.output.or("report.html");
+    let output = args.output.output.clone().unwrap_or_else(|| "report.html".into());
     if output == Path::new("-") {
         print(&page)?;
     } else {
@@ -66,4 +68,33 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         complain(&format!("{what} in {} ({size:.1} MB){kind}", output.display()));
     }
     Ok(ends(Exit::Done, all.bad))
+}
+
+/// Options of `vpmu export`.
+#[derive(Clone, Debug, Args)]
+pub struct ExportArgs {
+    /// Result documents (.json), or folders of them
+    #[arg(value_name = "FILE|DIR", required = true)]
+    pub sources: Vec<PathBuf>,
+
+    /// The format
+    #[arg(short, long, value_name = "FORMAT", value_parser = one_of(&ALL, |format| format.name, |format| format.about))]
+    pub format: Format,
+
+    /// The file in place of stdout, whole or not at all.
+    #[command(flatten)]
+    pub output: OutputOption,
+}
+
+pub(super) fn run_export(args: &ExportArgs) -> Result<Exit, Error> {
+    let Found { records, unsound, .. } = records(&args.sources)?;
+    let text = export(args.format, &records)?;
+    match args.output.output.as_deref().filter(|file| *file != Path::new("-")) {
+        Some(file) => {
+            check_no_input(file, records.iter().map(|record| &record.path))?;
+            write(file, text.as_bytes())?;
+        }
+        None => print(&text)?,
+    }
+    Ok(ends(Exit::Done, unsound))
 }

@@ -8,7 +8,7 @@ use results::write::OutputFolder;
 use crate::experiment::reproduce::measure::{Asked, measure};
 use crate::experiment::reproduce::run::simulated;
 use crate::experiment::reproduce::show;
-use crate::setting::backend::ThisHost;
+use crate::setting::backend::this_host;
 use crate::setting::options::FormOptions;
 use crate::terminal::console;
 use crate::terminal::progress;
@@ -52,7 +52,7 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
     // Whether it can be written to is known before anything is measured.
     let _folder = args.asked.output.as_deref().map(OutputFolder::open).transpose()?;
     console::catch_interrupts()?;
-    let found = measure(figure, &args.asked, &ThisHost, progress::shown(true).as_mut())?;
+    let found = measure(figure, &args.asked, &this_host, progress::shown(true).as_mut())?;
     console::show(args.form.form(), &show::report(&found), &found)?;
     // It answers its question if all was measured, and something agrees or differs, if it has a prediction.
     let judged = found.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();

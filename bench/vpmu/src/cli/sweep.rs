@@ -59,7 +59,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     if store.torn > 0 {
         complain(&format!("notice: the last line of {FILE} was torn ({} bytes) and is dropped", store.torn));
     }
-    let others = store.others(&points).len();
+    let others = store.others(&points);
     if others > 0 {
         complain(&format!(
             "notice: {others} points in {FILE} are of another grid, model or revision: they stay in the file, and out of the table"

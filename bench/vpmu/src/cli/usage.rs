@@ -1,39 +1,11 @@
-//! This does what clap does not do for a command line: perf's spellings, and its message folded into one line, with a remedy.
+//! This does what clap does not do for a command line: perf's spellings.
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
-use results::error::Error;
-
-/// Folds clap's lines into one: what is wrong, and its tip or where help is: that of the command whose usage clap shows.
-pub(super) fn error(error: &clap::Error) -> Error {
-    let text = error.to_string();
-    let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: vpmu ")).unwrap_or_default();
-    let path: Vec<_> = usage.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
-    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
-    let mut lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(told);
-    let what: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
-    let tip = lines.find_map(|line| line.strip_prefix("tip: ").filter(|tip| tip.contains("exist")));
-    let remedy = match (error.kind(), tip, &*path.join(" ")) {
-        (_, Some(tip), _) => tip.to_owned(),
-        // What refuses a value says what it takes.
-        (ErrorKind::ValueValidation | ErrorKind::InvalidValue, ..) => String::new(),
-        (ErrorKind::ArgumentConflict, ..) if text.contains("subcommand") => {
-            "the command comes before its options".to_owned()
-        }
-        (_, _, "") => "`vpmu --help` lists the commands, `vpmu nmi-latency --help` the options".to_owned(),
-        (_, _, path) => format!("`vpmu {path} --help` lists its options"),
-    };
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Error::usage("no command given", "", remedy);
-    }
-    Error::usage(what.join(" "), "", remedy)
-}
-
 /// Parses the options of one command from a line without program and command name.
 #[cfg(test)]
-pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, Error> {
-    crate::setting::parse::options(line).map_err(|found| error(&found))
+pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, results::error::Error> {
+    crate::setting::parse::options(line).map_err(|found| crate::setting::parse::refused(&found))
 }
 
 /// Accepts perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.

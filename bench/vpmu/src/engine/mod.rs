@@ -8,7 +8,6 @@
 mod arm;
 pub mod plain;
 mod run;
-mod schedule;
 
 pub use arm::{Arm, Turn};
 pub(crate) use run::{About, Context, State, measure, run};

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use host_pmu::stats::ns;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng as _;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use results::document::{Document, Experiment, GuestRun, SCHEMA, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::now_unix;
 
 use super::arm::{Arm, Turn};
-use super::schedule::next_round;
 use crate::setting::process;
 use crate::terminal::progress::Progress;
 
@@ -302,4 +301,27 @@ impl<A: Arm> Engine<'_, '_, A> {
         let session = self.sessions.saturating_sub(1);
         self.arms.iter_mut().try_for_each(|arm| arm.close(session))
     }
+}
+
+/// Draws a number below `bound`, every one equally likely. `bound` must not be 0.
+fn below(rng: &mut Xoshiro256PlusPlus, bound: u64) -> u64 {
+    // The largest multiple of `bound`: what lies above would favour small results.
+    let limit = u64::MAX - u64::MAX % bound;
+    loop {
+        let drawn = rng.next_u64();
+        if drawn < limit {
+            return drawn % bound;
+        }
+    }
+}
+
+/// Returns `0..arms` in random order.
+fn next_round(rng: &mut Xoshiro256PlusPlus, arms: usize) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..arms).collect();
+    let mut order = Vec::with_capacity(arms);
+    while !left.is_empty() {
+        let drawn = below(rng, left.len() as u64);
+        order.push(left.remove(usize::try_from(drawn).unwrap_or(0)));
+    }
+    order
 }

@@ -3,7 +3,6 @@
 //! No line holds a time, a count or an address that could differ from host to host: for one backend the lines of two
 //! hosts are equal.
 
-use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -17,6 +16,8 @@ use guest::abi::{
 use host_pmu::backend::BackendKey;
 use host_pmu::open::counts_outside_guests;
 use host_pmu::strategy::Strategy;
+use minijinja::value::Serde;
+use minijinja::{Value, context};
 use results::document::kvm_arm;
 use results::error::{Error, one_line};
 use results::host::HostFs;
@@ -28,10 +29,11 @@ use vmm::machine::{CounterSource, Cpu, Plan};
 use vmm::outcome::End;
 
 use crate::arms::arm::real::refused;
-use crate::setting::backend::open_kvm;
+use crate::setting::backend::{open_kvm, shown_by};
+use crate::terminal::console::filled;
 
 /// A case of the conformance payload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Case {
     /// Its stable name.
     pub key: &'static str,
@@ -200,33 +202,17 @@ impl Run {
 
     /// Formats the run as a subtest of a TAP 14 stream, number `number` in it.
     pub fn tap(&self, number: usize) -> String {
-        let name = format!("{}, {}", self.guest, self.strategy);
-        let ok = |ok| if ok { "ok" } else { "not ok" };
-        let mut tap = format!("# Subtest: {name}\n    1..{}\n", self.cases.len());
-        for (number, CaseResult { case: Case { key, claim, source, pitfalls }, verdict, .. }) in (1..).zip(&self.cases)
-        {
-            let (ok, pitfalls) = (ok(verdict.is_ok()), pitfalls.iter().flat_map(|n| [", pitfall ", n]));
-            let pitfalls = pitfalls.collect::<String>();
-            let _ = write!(tap, "    {ok} {number} - {key}: {claim} ({source}{pitfalls})");
-            match verdict {
-                Verdict::Pass => tap.push('\n'),
-                Verdict::Skip { reason } => {
-                    let _ = writeln!(tap, " # SKIP {reason}");
-                }
-                Verdict::Fail { expected, got, line } => {
-                    let _ = writeln!(
-                        tap,
-                        "\n      ---\n      expected: {expected:#x}\n      got: {got:#x}\n      line: {line}\n      ..."
-                    );
-                }
-                Verdict::NotRun { why } => {
-                    let why = why.replace('\'', "''");
-                    let _ = writeln!(tap, "\n      ---\n      not run: '{why}'\n      ...");
-                }
-            }
-        }
-        let _ = writeln!(tap, "{} {number} - {name}", ok(self.ok));
-        tap
+        let case = |one: &CaseResult| {
+            let hex = match &one.verdict {
+                Verdict::Fail { expected, got, .. } => [expected, got].map(|value| format!("{value:#x}")),
+                _ => Default::default(),
+            };
+            let [of, verdict] = [Value::from(Serde(one.case)), Value::from(Serde(&one.verdict))];
+            context! { ok => one.verdict.is_ok(), hex => hex.to_vec(), of, verdict }
+        };
+        let Self { guest, strategy, ok, cases, .. } = self;
+        let cases: Vec<_> = cases.iter().map(case).collect();
+        filled(include_str!("conformance/tap.txt"), context! { number, guest, strategy, ok, cases }).join("\n") + "\n"
     }
 }
 
@@ -295,11 +281,7 @@ pub fn of_kvm() -> Result<Checked, Error> {
     let cannot = |why: String, remedy| Error::host("KVM's own vPMU cannot be checked", why, remedy);
     let host = open_kvm()?;
     host.kvm_pmu().map_err(|why| cannot(why, "use a host with a PMU, or one made by `vpmu linux --nested`"))?;
-    let cpu = match host.vendor() {
-        Some(Vendor::Amd) if host.shows_perfmon_v2() => Cpu::Genoa,
-        Some(Vendor::Amd) => Cpu::Milan,
-        _ => Cpu::CascadeLake,
-    };
+    let cpu = shown_by(host.vendor(), host.shows_perfmon_v2()).unwrap_or_default();
     // The cases for an Intel know one number of counters; KVM shows those of its host.
     if let (Some((gp, fixed)), PmuCaps::Intel(caps)) = (host.shown_counters(), cpu.pmu())
         && (gp, fixed) != (caps.gp.into(), caps.fixed.into())

@@ -8,9 +8,8 @@ use results::host::noise::{Finding, Status};
 use results::host::{HostFacts, HostFs, noise};
 use results::table::Report;
 use serde::Serialize;
-use vmm::kvm::CAPABILITIES;
 
-use crate::setting::backend::{Chosen, EventProbe, KvmReport, ThisHost, auto, kvm_report};
+use crate::setting::backend::{Chosen, KvmReport, Probe, auto, kvm_report, this_host};
 use crate::setting::process;
 use crate::terminal::console;
 
@@ -51,8 +50,8 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
     let device = Finding::of("/dev/kvm", missing_unless(report.is_ok()), found);
     let (fine, found) = match &report {
         Ok(report) => {
-            let absent = CAPABILITIES.into_iter().filter(|cap| cap.needed && report.value(*cap) <= 0);
-            match &absent.map(|cap| format!("{} ({})", cap.name, cap.purpose)).collect::<Vec<_>>()[..] {
+            let absent = report.absent.iter().map(|cap| format!("{} ({})", cap.name, cap.purpose));
+            match &absent.collect::<Vec<_>>()[..] {
                 [] => (true, format!("all present; up to {} vCPUs", report.max_vcpus)),
                 absent => (false, format!("absent: {}", absent.join(", "))),
             }
@@ -113,7 +112,7 @@ pub fn diagnose(
     fs: &HostFs,
     perfmon: bool,
     kvm: Result<KvmReport, String>,
-    events: &dyn EventProbe,
+    events: Probe<'_>,
     watch: Duration,
 ) -> Diagnosis {
     let mut host = HostFacts::read(fs);
@@ -153,7 +152,7 @@ fn report(diagnosis: &Diagnosis) -> Report {
 /// # Errors
 /// Those of stdout.
 pub fn run(json: bool) -> Result<Exit, Error> {
-    let diagnosis = diagnose(&HostFs::default(), process::has_perfmon(), kvm_report(), &ThisHost, WATCH);
+    let diagnosis = diagnose(&HostFs::default(), process::has_perfmon(), kvm_report(), &this_host, WATCH);
     console::show(json, &report(&diagnosis), &diagnosis)?;
     Ok(diagnosis.exit())
 }
@@ -165,16 +164,16 @@ mod tests {
     use trials::hosts::{CASCADE_LAKE, PVM, tree};
 
     use super::*;
-    use crate::setting::backend::fake::{Opens, kvm_without};
+    use crate::setting::backend::fake::{kvm_without, opens};
 
     fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
         diagnosis.findings.iter().find(|f| f.check == check).unwrap()
     }
 
     /// Diagnoses a host of these files whose KVM lacks nothing.
-    fn look(files: &[(&str, &str)], perfmon: bool, opens: &'static [&'static str]) -> Diagnosis {
+    fn look(files: &[(&str, &str)], perfmon: bool, keys: &[&str]) -> Diagnosis {
         let (_dir, fs) = tree(files);
-        diagnose(&fs, perfmon, Ok(kvm_without(&[])), &Opens(opens), Duration::ZERO)
+        diagnose(&fs, perfmon, Ok(kvm_without(&[])), &opens(keys), Duration::ZERO)
     }
 
     #[test]
@@ -211,7 +210,7 @@ mod tests {
             (&CASCADE_LAKE[..], none, &["/dev/kvm", "KVM capabilities", "event backend"], "cannot be asked"),
         ] {
             let (_dir, fs) = tree(files);
-            let diagnosis = diagnose(&fs, false, kvm, &Opens(&[]), Duration::ZERO);
+            let diagnosis = diagnose(&fs, false, kvm, &opens(&[]), Duration::ZERO);
             assert_eq!(diagnosis.exit(), Exit::Host);
             let of = |status| diagnosis.findings.iter().filter(move |f| f.status == status).map(|f| f.check);
             assert_eq!(of(Status::Missing).collect::<Vec<_>>(), missing);

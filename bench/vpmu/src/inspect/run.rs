@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
+use minijinja::context;
 use vmm::boot::image::{MAX_MEMORY, MIN_MEMORY};
 use vmm::machine::Plan;
 use vmm::machine::image::{self, FileForImage, ImagePlan};
@@ -77,18 +78,12 @@ pub fn run(args: &RunSpec, image: &[u8], machine: Plan, quiet: bool) -> Result<(
     if let Err(error) = output.result() {
         complain(&format!("warning: serial output was lost: {error}"));
     }
-    let mut report = machine::report_of(&outcome.ran, &plan.machine.behind);
-    report.summary.insert(1, format!("boot protocol: {}", outcome.protocol));
-    if outcome.checked_addresses {
-        let why = "this host's processor is emulated";
-        report.summary.push(format!("{why}: addresses written to MSRs are checked for being canonical here"));
-    }
-    if outcome.asked_for_video {
-        report
-            .warnings
-            .push("the image asks for a video mode, and this machine has none: its console is COM1".to_owned());
-    }
-    machine::say(&report, quiet);
+    let others = context! {
+        protocol => outcome.protocol.to_string(),
+        checked_addresses => outcome.checked_addresses,
+        asked_for_video => outcome.asked_for_video,
+    };
+    machine::say(&machine::report_of(&outcome.ran, &plan.machine.behind, others), quiet);
     let exit = exit(&outcome.ran.end);
     Ok((exit, outcome.ran.vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
 }

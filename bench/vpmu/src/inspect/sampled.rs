@@ -24,7 +24,7 @@ use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::userland;
 use crate::machine::{self, CountersOptions};
-use crate::setting::backend::{Chosen, ThisHost, choose};
+use crate::setting::backend::{Chosen, choose, this_host};
 use crate::setting::options::{BehindOptions, TimeLimitOption};
 use crate::setting::parse::{defaults, number_in, suggestion};
 use crate::setting::pin::{PinChoice, usable};
@@ -229,7 +229,7 @@ impl Guest {
 
     /// Reads the guest, and looks for what counts behind its counters.
     fn new(guest: GuestSpec, quiet: bool) -> Result<Self, Error> {
-        let chosen = |counters: &CountersOptions| choose(&counters.behind.backend, &ThisHost);
+        let chosen = |counters: &CountersOptions| choose(&counters.behind.backend, &this_host);
         match guest {
             GuestSpec::Payload(payload) => {
                 let chosen = chosen(&payload.counters)?;

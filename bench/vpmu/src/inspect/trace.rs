@@ -40,19 +40,6 @@ pub enum TraceCommand {
     Import(ImportOptions),
 }
 
-impl TraceCommand {
-    /// Carries the command out.
-    ///
-    /// # Errors
-    /// Those of the two.
-    pub fn run(&self) -> Result<Exit, Error> {
-        match self {
-            Self::Record(options) => record(options),
-            Self::Import(options) => import(options),
-        }
-    }
-}
-
 /// Options of `vpmu trace import`.
 #[derive(Clone, Debug, Args)]
 pub struct ImportOptions {

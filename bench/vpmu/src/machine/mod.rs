@@ -6,9 +6,12 @@ pub mod linux;
 use std::path::Path;
 use std::time::Duration;
 
+use arch_pmu::msr::MsrExits;
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
+use minijinja::value::Serde;
+use minijinja::{Value, context};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::open;
@@ -20,7 +23,7 @@ use vmm::outcome::Counts;
 use crate::setting::options::{BehindOptions, GuestOptions, TimeLimitOption};
 use crate::setting::pin::{PinChoice, usable};
 use crate::setting::strategy::{StrategyChoice, resolve_one};
-use crate::terminal::console::{complain, internal};
+use crate::terminal::console::{complain, filled, internal};
 
 /// The counters of one guest: an image, a Linux guest, or the payload that is recorded.
 #[derive(Clone, Debug, PartialEq, Args)]
@@ -103,73 +106,47 @@ pub fn not_begun(what: impl Into<String>, error: &MachineError) -> Error {
 }
 
 /// Says on stderr what a run did, unless `quiet`, and why its results may be wrong.
-pub(crate) fn say(report: &Report, quiet: bool) {
-    let summary = report.summary.iter().filter(|_| !quiet).cloned();
-    for line in summary.chain(report.warnings.iter().map(|warning| format!("warning: {warning}"))) {
-        complain(&line);
+pub(crate) fn say(report: &[String], quiet: bool) {
+    for line in report {
+        match line.strip_prefix("! ") {
+            Some(warning) => complain(&format!("warning: {warning}")),
+            None if quiet => {}
+            None => complain(line),
+        }
     }
 }
 
-/// The report, a line each.
-#[derive(Debug, Default)]
-pub(crate) struct Report {
-    /// Lines about the run.
-    pub(crate) summary: Vec<String>,
-    /// Why its results may be wrong.
-    pub(crate) warnings: Vec<String>,
-}
-
-/// Reports on a run that ended.
-pub(crate) fn report_of(ran: &PcOutcome, behind: &CounterSource) -> Report {
+/// Reports on a run that ended, a line each, with what else its template takes; "! " is before the reasons why its results may be wrong.
+pub(crate) fn report_of(ran: &PcOutcome, behind: &CounterSource, others: Value) -> Vec<String> {
     let mut counts = Counts::default();
-    ran.vcpus.iter().for_each(|vcpu| counts.merge(&vcpu.account.counts));
-    let exits = || ran.vcpus.iter().flat_map(|vcpu| &vcpu.account.msr_exits);
-    let mut report = Report::default();
-    let lines = &mut report.summary;
-    lines.push(format!("{}, after {:.1} s", ran.end, ran.wall.as_secs_f64()));
-    lines.push(format!("RDPMC: {} rewritten to RDMSR, {} answered", ran.rewritten, counts.rdpmcs));
-    let merged = match counts.merged {
-        0 => String::new(),
-        merged => format!(", {merged} merged with a pending NMI"),
+    let vcpus = || ran.vcpus.iter();
+    vcpus().for_each(|vcpu| counts.merge(&vcpu.account.counts));
+    let exits = |of: fn(&MsrExits) -> u64| vcpus().flat_map(|vcpu| &vcpu.account.msr_exits).map(of).sum::<u64>();
+    let steps: Vec<_> = vcpus().filter_map(|vcpu| vcpu.steps).collect();
+    let values = context! {
+        end => ran.end.to_string(),
+        seconds => format!("{:.1}", ran.wall.as_secs_f64()),
+        rewritten => ran.rewritten,
+        rdpmcs => counts.rdpmcs,
+        elsewhere => (counts.rdpmcs_elsewhere > 0).then(|| rdpmcs_elsewhere(counts.rdpmcs_elsewhere)),
+        accesses => exits(|line| line.reads + line.writes),
+        faults => exits(|line| line.faults),
+        nmis => counts.nmis_injected,
+        ticks_uncertain => counts.ticks_uncertain,
+        absent => vcpus().map(|vcpu| vcpu.left.absent).sum::<u64>(),
+        backend => if let CounterSource::Events { backend, .. } = behind { Some(backend.to_string()) } else { None },
+        opened => vcpus().map(|vcpu| vcpu.account.host.ops.count(OpKind::Open)).sum::<u64>(),
+        stepped => !steps.is_empty(),
+        instructions => steps.iter().map(|steps| steps.instructions).sum::<u64>(),
+        unsupported => steps.iter().map(|steps| steps.unsupported).sum::<u64>(),
+        // A selector or FIXED_CTR_CTRL that is only cleared programs none.
+        programmed => vcpus().any(|vcpu| vcpu.account.turned_on > 0),
+        last_error => vcpus().find_map(|vcpu| vcpu.account.host.last_error.as_deref()),
+        console_error => ran.console.error.as_ref().map(ToString::to_string),
+        dropped => ran.console.dropped,
+        ..context! { ..Value::from(Serde(&counts)), ..others }
     };
-    lines.push(format!(
-        "PMU: {} register accesses ({} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} deferred ({} delivered, {} dropped){merged}",
-        exits().map(|line| line.reads + line.writes).sum::<u64>(),
-        exits().map(|line| line.faults).sum::<u64>(),
-        counts.overflows,
-        counts.nmis_injected,
-        counts.pmis - counts.nmis_injected,
-        counts.masked,
-        counts.deferred,
-        counts.deferred_delivered,
-        counts.deferred_dropped,
-    ));
-    let absent: u64 = ran.vcpus.iter().map(|vcpu| vcpu.left.absent).sum();
-    if absent != 0 {
-        lines.push(format!("{absent} accesses to ports or memory that this machine does not have"));
-    }
-    counted(ran, behind, &mut report);
-    let lost = counts.failed_opens + counts.pinned_errors + counts.throttled;
-    let why = ran.vcpus.iter().find_map(|vcpu| vcpu.account.host.last_error.as_deref()).unwrap_or_default();
-    let error = ran.console.error.as_ref().map_or_else(String::new, ToString::to_string);
-    let doubts = [
-        (counts.rdpmcs_elsewhere, rdpmcs_elsewhere(counts.rdpmcs_elsewhere)),
-        (counts.undeliverable, format!("{} PMIs had a delivery mode that cannot be delivered", counts.undeliverable)),
-        (
-            counts.ticks_uncertain,
-            format!(
-                "{} PMIs may each have lost or repeated a tick of the local APIC's timer; an image in x2APIC mode, or with the timer's \
-                 TSC-deadline mode, has none of it",
-                counts.ticks_uncertain
-            ),
-        ),
-        (lost, format!("counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}")),
-        (counts.blind, "the host's records of events did not reach the VMM: throttling cannot be seen".to_owned()),
-        (error.len() as u64, format!("serial output was lost: {error}")),
-        (ran.console.dropped, format!("{} bytes of serial output beyond the limit were dropped", ran.console.dropped)),
-    ];
-    report.warnings.extend(doubts.into_iter().filter(|(count, _)| *count > 0).map(|(_, warning)| warning));
-    report
+    filled(include_str!("report.txt"), values)
 }
 
 /// Formats a line about rewritten RDPMCs that were #GP.
@@ -177,41 +154,10 @@ pub(crate) fn rdpmcs_elsewhere(count: u64) -> String {
     format!("{count} RDPMCs were #GP: they were rewritten, and ran at another address (code that the guest copied)")
 }
 
-/// Reports the source of the guest's counts, and a warning if nothing counted although counters were programmed.
-fn counted(ran: &PcOutcome, behind: &CounterSource, report: &mut Report) {
-    let Report { summary, warnings } = report;
-    let CounterSource::Events { backend, .. } = behind else {
-        summary.push("counts: none of host events; a counter advances by one per TSC tick".to_owned());
-        return;
-    };
-    let steps: Vec<_> = ran.vcpus.iter().filter_map(|vcpu| vcpu.steps).collect();
-    let opened: u64 = ran.vcpus.iter().map(|vcpu| vcpu.account.host.ops.count(OpKind::Open)).sum();
-    let nothing = if steps.is_empty() {
-        summary.push(format!("counts: backend {backend}, {opened} events opened"));
-        opened == 0
-    } else {
-        let instructions: u64 = steps.iter().map(|steps| steps.instructions).sum();
-        summary.push(format!("counts: backend {backend}, {instructions} instructions stepped while a counter ran"));
-        instructions == 0
-    };
-    let unsupported: u64 = steps.iter().map(|steps| steps.unsupported).sum();
-    if unsupported != 0 {
-        warnings.push(format!(
-            "{unsupported} times a counter was started for an event that single-stepping does not show; it counted \
-             nothing (instructions, branches and taken branches are counted)"
-        ));
-    }
-    // A selector or FIXED_CTR_CTRL that is only cleared programs none.
-    if nothing && ran.vcpus.iter().any(|vcpu| vcpu.account.turned_on > 0) {
-        warnings.push("counters were programmed, and none ever counted".to_owned());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
 
-    use arch_pmu::msr::MsrExits;
     use hdrhistogram::Histogram;
     use host_pmu::stats::HostSide;
     use vmm::machine::linux::{Complaints, Faults, Output};
@@ -297,8 +243,7 @@ mod tests {
             let mut ran = ran();
             change(&mut ran);
             let behind = options::<CountersOptions>(&[]).unwrap().source(&backend).unwrap();
-            let Report { summary, warnings } = report_of(&ran, &behind);
-            writeln!(text, "# {what}\n{}\n! {}", summary.join("\n"), warnings.join("\n! ")).unwrap();
+            writeln!(text, "# {what}\n{}", report_of(&ran, &behind, context! {}).join("\n")).unwrap();
         }
         trials::golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine/reports.txt"), &text);
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use arch_pmu::spec::Vendor;
 use host_pmu::backend::{BackendKey, HostError};
 use results::error::Error;
 use results::host::HostFacts;
@@ -80,8 +81,17 @@ pub fn guest_cpu(backend: &BackendKey, host: &HostFacts) -> Cpu {
     if amd { Cpu::Milan } else { Cpu::default() }
 }
 
+/// Returns the processor whose PMU KVM shows a guest on a host of this vendor, with PerfMonV2 or without.
+pub fn shown_by(vendor: Option<Vendor>, perfmon_v2: bool) -> Option<Cpu> {
+    Some(match vendor? {
+        Vendor::Intel => Cpu::CascadeLake,
+        Vendor::Amd if perfmon_v2 => Cpu::Genoa,
+        Vendor::Amd => Cpu::Milan,
+    })
+}
+
 /// The backend to use: the one asked for if it opens, or what `auto` finds.
-pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
+pub fn choose(asked: &BackendChoice, probe: Probe<'_>) -> Result<Chosen, Error> {
     // The remedy for this reason, else the command that knows more; and what else helps.
     let or = |other: &str, error: Error| {
         let first = if error.remedy.is_empty() { "`vpmu doctor` says what is missing" } else { &error.remedy };
@@ -90,7 +100,7 @@ pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, E
     match asked {
         BackendChoice::Auto => auto(probe).map_err(|error| or("", error)),
         BackendChoice::Key(key) => {
-            let opened = probe.try_open(key).map(|()| Chosen::here(key.clone(), "asked for".to_owned()));
+            let opened = probe(key).map(|()| Chosen::here(key.clone(), "asked for".to_owned()));
             opened.map_err(|error| or(", or take --backend auto", error))
         }
         BackendChoice::Sim(name) => Err(Error::usage(
@@ -112,17 +122,10 @@ pub fn open_kvm() -> Result<Host, Error> {
 pub struct KvmReport {
     /// KVM_CAP_MAX_VCPUS.
     pub max_vcpus: u64,
-    /// KVM_CHECK_EXTENSION of each of [`CAPABILITIES`]; 0 = absent.
-    pub capabilities: Vec<(Capability, i32)>,
+    /// Needed capabilities that KVM_CHECK_EXTENSION denies.
+    pub absent: Vec<Capability>,
     /// Why KVM's own vPMU cannot serve a guest, if it cannot.
     pub own_pmu: Result<(), String>,
-}
-
-impl KvmReport {
-    /// The answer for one capability, 0 if it was not queried.
-    pub fn value(&self, cap: Capability) -> i32 {
-        self.capabilities.iter().find(|(c, _)| *c == cap).map_or(0, |(_, value)| *value)
-    }
 }
 
 /// Opens /dev/kvm and queries every capability.
@@ -131,32 +134,27 @@ impl KvmReport {
 /// The reason if KVM cannot be queried.
 pub fn kvm_report() -> Result<KvmReport, String> {
     let kvm = Host::open_any().map_err(|error| error.to_string())?;
+    let is_absent = |cap: &Capability| cap.needed && kvm.capability(cap.number) <= 0;
     Ok(KvmReport {
         max_vcpus: kvm.max_vcpus() as u64,
-        capabilities: CAPABILITIES.iter().map(|&cap| (cap, kvm.capability(cap.number))).collect(),
+        absent: CAPABILITIES.into_iter().filter(is_absent).collect(),
         own_pmu: Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
     })
 }
 
-/// Tries host events.
-pub trait EventProbe {
-    /// Opens and closes one sampling event of this backend.
-    ///
-    /// # Errors
-    /// Exit 4 if it does not open.
-    fn try_open(&self, backend: &BackendKey) -> Result<(), Error>;
-}
+/// Opens and closes one sampling event of a backend; its error has exit 4.
+pub type Probe<'a> = &'a dyn Fn(&BackendKey) -> Result<(), Error>;
 
 /// Tries `hardware`, then `cpu-clock`.
 ///
 /// # Errors
 /// Neither opens.
-pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Error> {
-    let Err(hardware) = probe.try_open(&BackendKey::Hardware) else {
+pub fn auto(probe: Probe<'_>) -> Result<Chosen, Error> {
+    let Err(hardware) = probe(&BackendKey::Hardware) else {
         let why = "the host has a hardware PMU and lets this user sample with it".to_owned();
         return Ok(Chosen::here(BackendKey::Hardware, why));
     };
-    match probe.try_open(&BackendKey::CpuClock) {
+    match probe(&BackendKey::CpuClock) {
         Ok(()) => {
             let why = format!("a stand-in, since hardware events do not open ({})", hardware.why);
             Ok(Chosen::here(BackendKey::CpuClock, why))
@@ -168,23 +166,21 @@ pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Error> {
     }
 }
 
-/// Perf of this host.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ThisHost;
-
-impl EventProbe for ThisHost {
-    fn try_open(&self, backend: &BackendKey) -> Result<(), Error> {
-        host_pmu::open::probe(backend).map_err(|error| {
-            let (why, remedy) = match &error {
-                HostError::Os { call, errno, remedy } => {
-                    let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
-                    (why, remedy.trim_start_matches("; "))
-                }
-                _ => (error.to_string(), ""),
-            };
-            Error::host(format!("backend {backend} does not work here"), why, remedy)
-        })
-    }
+/// Tries an event of this host's perf.
+///
+/// # Errors
+/// Exit 4 if it does not open.
+pub fn this_host(backend: &BackendKey) -> Result<(), Error> {
+    host_pmu::open::probe(backend).map_err(|error| {
+        let (why, remedy) = match &error {
+            HostError::Os { call, errno, remedy } => {
+                let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
+                (why, remedy.trim_start_matches("; "))
+            }
+            _ => (error.to_string(), ""),
+        };
+        Error::host(format!("backend {backend} does not work here"), why, remedy)
+    })
 }
 
 #[cfg(test)]
@@ -194,14 +190,11 @@ pub(crate) mod fake {
     use super::*;
 
     /// Opens exactly the backends named.
-    #[derive(Debug)]
-    pub(crate) struct Opens(pub(crate) &'static [&'static str]);
-
-    impl EventProbe for Opens {
-        fn try_open(&self, backend: &BackendKey) -> Result<(), Error> {
-            let key = backend.to_string();
+    pub(crate) fn opens(keys: &[&str]) -> impl Fn(&BackendKey) -> Result<(), Error> {
+        let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+        move |backend| {
             let refused = Error::host("it does not open", "No such file or directory", "look elsewhere");
-            if self.0.contains(&key.as_str()) { Ok(()) } else { Err(refused) }
+            if keys.contains(&backend.to_string()) { Ok(()) } else { Err(refused) }
         }
     }
 
@@ -209,7 +202,7 @@ pub(crate) mod fake {
     pub(crate) fn kvm_without(absent: &[&str]) -> KvmReport {
         KvmReport {
             max_vcpus: 4,
-            capabilities: CAPABILITIES.iter().map(|&cap| (cap, i32::from(!absent.contains(&cap.name)))).collect(),
+            absent: CAPABILITIES.into_iter().filter(|cap| cap.needed && absent.contains(&cap.name)).collect(),
             own_pmu: if absent.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },
         }
     }
@@ -219,30 +212,30 @@ pub(crate) mod fake {
 mod tests {
     use results::error::Exit;
 
-    use super::fake::Opens;
+    use super::fake::opens;
     use super::*;
 
     #[test]
     fn the_backend_asked_for_must_open() {
-        let probe = Opens(&["cpu-clock"]);
+        let probe = opens(&["cpu-clock"]);
         assert_eq!(choose(&BackendChoice::Auto, &probe).unwrap().backend, BackendKey::CpuClock);
         assert!(choose(&BackendChoice::Key(BackendKey::CpuClock), &probe).is_ok());
         let error = choose(&BackendChoice::Key(BackendKey::Hardware), &probe).unwrap_err();
         assert_eq!(error.exit, Exit::Host);
         assert!(error.to_string().ends_with("; look elsewhere, or take --backend auto"), "{error}");
-        assert_eq!(choose(&BackendChoice::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
+        assert_eq!(choose(&BackendChoice::Auto, &opens(&[])).unwrap_err().exit, Exit::Host);
     }
 
     #[test]
     fn auto_prefers_hardware_and_says_why_not() {
-        assert_eq!(auto(&Opens(&["hardware", "cpu-clock"])).unwrap().backend, BackendKey::Hardware);
-        let clock = auto(&Opens(&["cpu-clock"])).unwrap();
+        assert_eq!(auto(&opens(&["hardware", "cpu-clock"])).unwrap().backend, BackendKey::Hardware);
+        let clock = auto(&opens(&["cpu-clock"])).unwrap();
         assert!(
             clock.backend == BackendKey::CpuClock
                 && clock.why.contains("stand-in")
                 && clock.why.contains("No such file")
         );
-        let none = auto(&Opens(&[])).unwrap_err();
+        let none = auto(&opens(&[])).unwrap_err();
         assert_eq!(none.remedy, "look elsewhere");
         assert!(!none.why.contains("elsewhere"), "a remedy within the reason: {}", none.why);
     }

@@ -55,13 +55,6 @@ pub struct OutputOption {
     pub output: Option<PathBuf>,
 }
 
-impl OutputOption {
-    /// Returns the file, or the one that the command writes by default.
-    pub fn or(&self, usual: &str) -> PathBuf {
-        self.output.clone().unwrap_or_else(|| usual.into())
-    }
-}
-
 /// The folder that the command makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct FolderOption {

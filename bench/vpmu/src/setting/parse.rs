@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::error::ContextKind;
-use clap::{Arg, Args, Command};
+use clap::error::ErrorKind;
+use clap::{Args, Command};
 use results::error::Error;
 use vmm::machine::Cpu;
 
-pub use results::parse::{duration, most_like, suggestion};
+pub use results::parse::{duration, suggestion};
 
 /// A folder that a command writes several files to. `-` is stdout for commands that write one.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
@@ -137,23 +137,13 @@ pub fn value_text(value: &toml::Value) -> Option<String> {
     }
 }
 
-/// Returns the key of an option: its long name, or that of the word without a dash.
-fn key(arg: &Arg) -> &str {
-    arg.get_long().unwrap_or(arg.get_id().as_str())
-}
-
-/// Returns the keys of options.
-pub fn known_keys<A: Args>() -> Vec<String> {
-    A::augment_args(Command::new("vpmu")).get_arguments().map(|arg| key(arg).to_owned()).collect()
-}
-
 /// Reads options from keys: what the command line has as `--KEY VALUE`, by the same parsers. `NAME.PART` is `--NAME PART=VALUE`.
 ///
 /// # Errors
 /// Exit 2 with the key that is wrong.
 pub fn of_keys<A: Args>(keys: &Keys) -> Result<A, Error> {
-    let command = A::augment_args(Command::new("vpmu").no_binary_name(true));
-    let is_word = |name: &str| command.get_positionals().any(|arg| key(arg) == name);
+    let command = A::augment_args(Command::new("vpmu sim").no_binary_name(true));
+    let is_word = |name: &str| command.get_positionals().any(|arg| arg.get_id() == name);
     let (words, others): (Vec<_>, Vec<_>) = keys.iter().partition(|(name, _)| is_word(name));
     let line = others.into_iter().map(|(name, value)| match name.split_once('.') {
         Some((name, part)) => format!("--{name}={part}={value}"),
@@ -162,20 +152,32 @@ pub fn of_keys<A: Args>(keys: &Keys) -> Result<A, Error> {
     let words = words.into_iter().map(|(_, value)| value.clone());
     let line: Vec<_> = line.chain(std::iter::once("--".to_owned())).chain(words).collect();
     let found = command.try_get_matches_from(line).and_then(|matches| A::from_arg_matches(&matches));
-    found.map_err(|error| {
-        let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-        let arg = text(ContextKind::InvalidArg);
-        let name = arg.trim_start_matches(['-', '[', '<']).split([' ', ']', '>']).next().unwrap_or_default().to_owned();
-        match std::error::Error::source(&error) {
-            Some(why) => Error::usage(format!("{name}: '{}'", text(ContextKind::InvalidValue)), why.to_string(), ""),
-            None => {
-                let line = error.to_string();
-                let line =
-                    line.trim_start_matches("error: ").lines().map(str::trim).take_while(|line| !line.is_empty());
-                Error::usage(line.collect::<Vec<_>>().join(" "), "", "")
-            }
+    found.map_err(|error| refused(&error))
+}
+
+/// Folds clap's lines into one: what is wrong, and its tip or where help is: that of the command whose usage clap shows.
+pub fn refused(error: &clap::Error) -> Error {
+    let text = error.to_string();
+    let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: vpmu ")).unwrap_or_default();
+    let path: Vec<_> = usage.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
+    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let mut lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(told);
+    let what: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+    let tip = lines.find_map(|line| line.strip_prefix("tip: ").filter(|tip| tip.contains("exist")));
+    let remedy = match (error.kind(), tip, &*path.join(" ")) {
+        (_, Some(tip), _) => tip.to_owned(),
+        // What refuses a value says what it takes.
+        (ErrorKind::ValueValidation | ErrorKind::InvalidValue, ..) => String::new(),
+        (ErrorKind::ArgumentConflict, ..) if text.contains("subcommand") => {
+            "the command comes before its options".to_owned()
         }
-    })
+        (_, _, "") => "`vpmu --help` lists the commands, `vpmu nmi-latency --help` the options".to_owned(),
+        (_, _, path) => format!("`vpmu {path} --help` lists its options"),
+    };
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Error::usage("no command given", "", remedy);
+    }
+    Error::usage(what.join(" "), "", remedy)
 }
 
 #[cfg(test)]

@@ -17,41 +17,29 @@ const OS: u64 = 1 << 17;
 /// IA32_PERFEVTSELx.INT.
 pub const INT: u64 = 1 << 20;
 
-/// A hardware event on Intel and on AMD: its perf name, umask << 8 | event code, and the fixed counter it belongs to.
-struct Event {
-    intel: (&'static str, u64, Option<u64>),
-    amd: (&'static str, u64),
-}
-
-const fn gp(name: &'static str, code: u64, amd: u64) -> Event {
-    Event { intel: (name, code, None), amd: (name, amd) }
-}
-
-const fn fixed(name: &'static str, code: u64, counter: u64, amd: u64) -> Event {
-    Event { intel: (name, code, Some(counter)), amd: (name, amd) }
-}
-
-/// The first ten hardware events that `perf list` names on Cascade Lake. Those of AMD are of family 19h as Linux's driver has
-/// them (`amd_zen4_perfmon_event_map`, `amd_hw_cache_event_ids_f17h`): umask and event select as in PERF_CTL, bits 11:8 of the
-/// select in 35:32. Zen 3 counts no ref-cycles, which a stand-in does not know.
+/// The first ten hardware events that `perf list` names on Cascade Lake: perf's name, umask << 8 | event code, and the fixed counter it
+/// belongs to; then AMD's name, and its code: of family 19h as Linux's driver has them (`amd_zen4_perfmon_event_map`,
+/// `amd_hw_cache_event_ids_f17h`), umask and event select as in PERF_CTL, bits 11:8 of the select in 35:32. Zen 3 counts no ref-cycles,
+/// which a stand-in does not know.
+type Event = (&'static str, u64, Option<u64>, &'static str, u64);
 const EVENTS: [Event; 10] = [
-    gp("branch-instructions", 0x00c4, 0x00c2),
-    gp("branch-misses", 0x00c5, 0x00c3),
-    Event { amd: ("stalled-cycles-frontend", 0x00a9), ..gp("bus-cycles", 0x013c, 0) },
-    gp("cache-misses", 0x412e, 0x0964),
-    gp("cache-references", 0x4f2e, 0xff60),
-    fixed("cpu-cycles", 0x003c, 1, 0x0076),
-    fixed("instructions", 0x00c0, 0, 0x00c0),
-    fixed("ref-cycles", 0x0300, 2, 0x1_0000_0120),
-    gp("L1-dcache-load-misses", 0x0151, 0xc860),
-    gp("L1-dcache-loads", 0x81d0, 0x0040),
+    ("branch-instructions", 0x00c4, None, "branch-instructions", 0x00c2),
+    ("branch-misses", 0x00c5, None, "branch-misses", 0x00c3),
+    ("bus-cycles", 0x013c, None, "stalled-cycles-frontend", 0x00a9),
+    ("cache-misses", 0x412e, None, "cache-misses", 0x0964),
+    ("cache-references", 0x4f2e, None, "cache-references", 0xff60),
+    ("cpu-cycles", 0x003c, Some(1), "cpu-cycles", 0x0076),
+    ("instructions", 0x00c0, Some(0), "instructions", 0x00c0),
+    ("ref-cycles", 0x0300, Some(2), "ref-cycles", 0x1_0000_0120),
+    ("L1-dcache-load-misses", 0x0151, None, "L1-dcache-load-misses", 0xc860),
+    ("L1-dcache-loads", 0x81d0, None, "L1-dcache-loads", 0x0040),
 ];
 
 /// Finds a hardware event of Intel's list on a processor of `vendor`: its name there, umask << 8 | event code, and its
 /// fixed counter.
 pub fn hardware_event(name: &str, vendor: Vendor) -> Option<(&'static str, u64, Option<u64>)> {
-    let event = EVENTS.iter().find(|event| event.intel.0 == name)?;
-    Some(if vendor == Vendor::Amd { (event.amd.0, event.amd.1, None) } else { event.intel })
+    let &(own, code, fixed, of_amd, code_of_amd) = EVENTS.iter().find(|event| event.0 == name)?;
+    Some(if vendor == Vendor::Amd { (of_amd, code_of_amd, None) } else { (own, code, fixed) })
 }
 
 /// Events that the guest programs.

@@ -183,6 +183,12 @@ pub(crate) fn show<T: Serialize + ?Sized>(form: impl Into<Form>, report: &Report
     }
 }
 
+/// Fills a template of lines, and leaves out those that are empty then.
+pub(crate) fn filled(template: &str, values: minijinja::Value) -> Vec<String> {
+    let text = minijinja::Environment::new().render_str(template, values).unwrap_or_else(|error| error.to_string());
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
 /// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.
 pub fn complain(line: &str) {
     let _ = io::stderr().write_all(said(line).as_bytes());

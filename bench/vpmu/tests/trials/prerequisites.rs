@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::process::{Child, Command};
 
 use host_pmu::backend::BackendKey;
-use vpmu::setting::backend::{EventProbe as _, ThisHost};
+use vpmu::setting::backend::this_host;
 
 /// Why no guest runs here.
 pub(crate) fn kvm() -> Result<(), String> {
@@ -13,7 +13,7 @@ pub(crate) fn kvm() -> Result<(), String> {
 
 /// Why no event of the stand-in opens here.
 pub(crate) fn events() -> Result<(), String> {
-    ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why)
+    this_host(&BackendKey::CpuClock).map_err(|refused| refused.why)
 }
 
 /// Why no guest with host events runs here.

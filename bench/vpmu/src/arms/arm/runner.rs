@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
-use host_pmu::backend::{BackendKey, UnknownBackend};
+use host_pmu::backend::UnknownBackend;
 use host_pmu::kernel::Module;
 use host_pmu::strategy::Strategy;
 use results::document::{ArmKind, BELOW_KVM, KVM_ARMS, LinuxArm, kvm_arm};
@@ -15,6 +14,7 @@ use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::{End, RunOutcome};
 
 use crate::engine::Turn;
+use crate::setting::backend::shown_by;
 use crate::setting::strategy::named;
 use crate::terminal::console::internal;
 
@@ -48,16 +48,13 @@ impl Arm {
         match (self.kind, self.below_kvm()) {
             (ArmKind::Kvm, below) => {
                 host.kvm_pmu()?;
-                fits(host.vendor(), host.shows_perfmon_v2(), cpu)?;
+                fits(shown_by(host.vendor(), host.shows_perfmon_v2()), cpu)?;
                 if below.is_some() && kvm_arm(&HostFs::default()) == KVM_ARMS[1] {
                     return Err("this host's KVM gives guests a mediated vPMU, behind which there are no host events: reload kvm_intel \
                                 or kvm_amd with enable_mediated_pmu=N"
                         .to_owned());
                 }
                 below.map_or(Ok(()), |name| Module::open(&name).map(drop))
-            }
-            (ArmKind::Strategy, _) if self.backend == BackendKey::None.to_string() => {
-                Err("backend none has no host events that a strategy could keep".to_owned())
             }
             (ArmKind::Strategy | ArmKind::Floor, _) => Ok(()),
         }
@@ -89,16 +86,12 @@ impl Arm {
 
 /// Checks that KVM shows a guest the PMU of the host's processor, and that the guest's events and its driver are those
 /// of `cpu`: beside the other arms it has to run the same handler.
-fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> {
-    let wants_v2 = matches!(cpu.pmu(), PmuCaps::Amd(caps) if caps.perfmon_v2);
-    let shown = match host {
-        Some(vendor) if vendor == cpu.vendor() && perfmon_v2 == wants_v2 => return Ok(()),
-        Some(Vendor::Amd) if perfmon_v2 => "genoa",
-        Some(Vendor::Amd) => "milan",
-        Some(Vendor::Intel) => "clx",
-        None => return Err("this host's processor is neither an Intel's nor an AMD's".to_owned()),
-    };
-    let cpu = cpu.name();
+fn fits(shown: Option<Cpu>, cpu: Cpu) -> Result<(), String> {
+    let shown = shown.ok_or("this host's processor is neither an Intel's nor an AMD's")?;
+    if cpu == shown || (cpu.vendor(), shown.vendor()) == (Vendor::Intel, Vendor::Intel) {
+        return Ok(());
+    }
+    let [cpu, shown] = [cpu, shown].map(Cpu::name);
     Err(format!(
         "the guest's events and driver are for --cpu {cpu}, and KVM shows it the PMU of {shown}: give --cpu {shown}"
     ))
@@ -167,6 +160,8 @@ pub trait ArmRunner {
 
 #[cfg(test)]
 mod tests {
+    use host_pmu::backend::BackendKey;
+
     use super::*;
 
     fn arm(strategy: &str, kind: ArmKind, definition: Option<&str>) -> Arm {
@@ -202,7 +197,7 @@ mod tests {
             (Some(Vendor::Intel), false, Cpu::Milan, "--cpu clx"),
             (None, false, Cpu::Milan, "neither"),
         ] {
-            let why = fits(host, perfmon_v2, cpu).err().unwrap_or_default();
+            let why = fits(shown_by(host, perfmon_v2), cpu).err().unwrap_or_default();
             assert_eq!(why.is_empty(), needle.is_empty(), "{why}");
             assert!(why.contains(needle), "{why}");
         }

@@ -50,10 +50,7 @@ pub fn model(name: &str) -> Result<Model, Error> {
     if known.contains(&name) {
         return Model::embedded(name).map_err(|error| refuse(error.to_string()));
     }
-    // Models have the short names of processors.
-    let short = [("cascade", "clx"), ("ice", "icx"), ("sapphire", "spr")];
-    let like = short.iter().find(|(long, _)| name.starts_with(long)).map_or(name, |(_, short)| short);
-    Err(Error::usage(format!("no model '{name}'"), "", suggestion(like, &known, ", and files ending in .toml")))
+    Err(Error::usage(format!("no model '{name}'"), "", suggestion(name, &known, ", and files ending in .toml")))
 }
 
 /// Checks that the model's host can have each of these strategies.

@@ -5,7 +5,7 @@ use results::answers;
 use results::choice::{AS_GOOD, contenders};
 use results::document::{Arm, ArmKind, Document};
 use results::paired::{MIN_LOOKED_AT, Ratio, in_plan_order, over_runs};
-use results::table::layout::percent;
+use results::table::layout::{percent, plural};
 
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
 /// tables, each strategy to others and to the floor.
@@ -22,16 +22,14 @@ pub(super) fn missing(document: &Document, wanted: f64) -> Option<String> {
     }
     let half = |found: &Option<Ratio>| found.and_then(|found| found.half_width()).unwrap_or(f64::INFINITY);
     let worst = ratios(document).max_by(|(_, a), (_, b)| half(a).total_cmp(&half(b)));
-    let why = match worst {
-        None => "no two arms have figures".to_owned(),
-        Some((pair, found)) => match found.filter(|found| half(&Some(*found)).is_finite()) {
-            Some(Ratio { guests, .. }) if guests < MIN_LOOKED_AT => {
-                format!("{guests} guests an arm are too few, it takes {MIN_LOOKED_AT}")
-            }
-            Some(found) => format!("{pair} is known to ± {:.2} %", 100.0 * half(&Some(found))),
-            None => format!("{pair} has too few rounds for an interval"),
+    let why = worst.map_or_else(
+        || "no two arms have figures".to_owned(),
+        |(pair, found)| {
+            let (width, guests) = (half(&found), plural(found.map_or(0, |found| found.guests), "guest"));
+            let known = if width.is_finite() { format!("± {:.2} %", 100.0 * width) } else { "no interval".to_owned() };
+            format!("{pair} has {known} by {guests}, and it takes {MIN_LOOKED_AT}")
         },
-    };
+    );
     Some(format!("--until-ci {}% was not reached: {why}", percent(wanted)))
 }
 
@@ -86,15 +84,15 @@ mod tests {
         let arms = |rounds| mock::finished(&["--rounds", rounds]);
         assert!(is_reached(&arms("10"), 0.02) && missing(&arms("10"), 0.02).is_none());
         assert!(!is_reached(&arms("9"), 0.02));
-        assert!(missing(&arms("9"), 0.02).is_some_and(|why| why.contains("9 guests an arm are too few")));
-        assert!(missing(&arms("4"), 0.02).is_some_and(|why| why.contains("has too few rounds")));
+        assert!(missing(&arms("9"), 0.02).is_some_and(|why| why.contains("% by 9 guests, and it takes 10")));
+        assert!(missing(&arms("4"), 0.02).is_some_and(|why| why.contains("has no interval by 4 guests")));
         let mut noisy = arms("12");
         for (p50, n) in noisy.arms[0].rounds.metrics.get_mut(NMI_HANDLER.key).unwrap().p50.iter_mut().zip(1..) {
             *p50 += 300 * (n % 3);
         }
         assert!(!is_reached(&noisy, 0.02) && is_reached(&noisy, 10.0));
         let why = missing(&noisy, 0.02).unwrap_or_default();
-        assert!(why.starts_with("--until-ci 2% was not reached: ") && why.contains(" is known to ± "), "{why}");
+        assert!(why.starts_with("--until-ci 2% was not reached: ") && why.contains(" has ± "), "{why}");
         noisy.arms.clear();
         assert!(!is_reached(&noisy, 0.02) && missing(&noisy, 0.02).is_some());
     }

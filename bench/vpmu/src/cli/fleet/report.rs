@@ -12,7 +12,7 @@ use results::table::Report as Shown;
 use results::verdict::Limits;
 use serde_json::json;
 
-use super::super::by_host::{Gathered, of_campaign};
+use super::super::by_host::of_campaign;
 use super::super::files::write;
 use super::status::standing;
 use super::submit::lock;
@@ -22,18 +22,6 @@ use crate::terminal::console::{self, Form, complain};
 /// One variant against the first: the names of both, and why they cannot be compared.
 type Variant<'a> = (&'a str, &'a str, Result<Comparison, Error>);
 
-/// Gathers the runs of a campaign; none as long as no element has left a document.
-fn gathered(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Gathered {
-    let has_documents = standing.elements.iter().zip(&campaign.elements).any(|(line, element)| {
-        element.part.is_none() && line.done.as_ref().is_some_and(|done| !done.documents.is_empty())
-    });
-    let found = if has_documents { of_campaign(folder, campaign) } else { Ok(Gathered::default()) };
-    found.unwrap_or_else(|error| {
-        complain(&format!("error: {error}"));
-        Gathered { bad: 1, ..Gathered::default() }
-    })
-}
-
 /// Schema of the report's JSON.
 const SCHEMA: &str = "vpmu-fleet-report/5";
 
@@ -41,7 +29,7 @@ const SCHEMA: &str = "vpmu-fleet-report/5";
 pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
     let (folder, campaign, standing) = standing(dir, Folder::own)?;
     let _lock = lock(&folder, "report")?;
-    let gathered = gathered(&folder, &campaign, &standing);
+    let gathered = of_campaign(&folder, &campaign)?;
     let analysis = fleet::analyse(&gathered.runs);
     let variants = if gathered.runs.is_empty() { Vec::new() } else { variants(&campaign, &gathered.runs) };
     let verdict = ends(exit(&standing, &analysis, &variants), gathered.bad);

@@ -25,7 +25,7 @@ use triage::child::this_program;
 use super::recipe::{Recipe, rows};
 use super::recording;
 use crate::experiment::stat_setup;
-use crate::setting::backend::{EventProbe, guest_cpu, open_kvm};
+use crate::setting::backend::{Probe, guest_cpu, open_kvm};
 use crate::setting::options::SeedOption;
 use crate::setting::parse::{folder, number_in};
 use crate::setting::tool::{self, Ran};
@@ -100,7 +100,7 @@ fn id(recipe: &Recipe) -> &str {
 pub fn measure(
     figure: &str,
     asked: &Asked,
-    probe: &dyn EventProbe,
+    probe: Probe<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Reproduction, Error> {
     let fs = HostFs::default();
@@ -180,8 +180,8 @@ fn of_run(mut row: Row, recipe: &Recipe, host: &HostFacts, found: &mut Found) ->
 type Regimes = Vec<(bool, BackendKey)>;
 
 /// Returns what this host has, and what is left out and why.
-fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Regimes, Vec<String>), Error> {
-    let Err(refused) = probe.try_open(&BackendKey::Hardware) else {
+fn regimes(probe: Probe<'_>, watchdog: Option<bool>) -> Result<(Regimes, Vec<String>), Error> {
+    let Err(refused) = probe(&BackendKey::Hardware) else {
         let what = "whether the NMI watchdog is on is unknown";
         let on = watchdog.ok_or_else(|| Error::host(what, "/proc/sys/kernel/nmi_watchdog cannot be read", ""))?;
         let [here, other] = if on { ["on", "0"] } else { ["off", "1"] };
@@ -195,7 +195,7 @@ fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Regimes, V
     for (backend, first_event, regime) in
         [(tracepoint, true, "watchdog-off"), (BackendKey::CpuClock, false, "watchdog-on")]
     {
-        match probe.try_open(&backend) {
+        match probe(&backend) {
             Ok(()) => {
                 notes.push(format!("{backend} stands in for {regime}; it counts something else than was asked for."));
                 found.push((first_event, backend));
@@ -215,7 +215,7 @@ fn series(
     found: &mut Found,
     asked: &Asked,
     host: &HostFacts,
-    probe: &dyn EventProbe,
+    probe: Probe<'_>,
     progress: &mut dyn Progress,
 ) -> Result<(), Error> {
     let (regimes, notes) = regimes(probe, host.nmi_watchdog)?;
@@ -366,14 +366,14 @@ mod tests {
     use super::super::recipe::recipe;
     use super::*;
     use crate::arms::rounds::mock;
-    use crate::setting::backend::fake::Opens;
+    use crate::setting::backend::fake::opens;
     use results::document::Document;
 
     #[test]
     fn regimes_are_the_present_one_or_two_stand_ins_or_what_there_is_with_a_line() {
         const TRACEPOINT: &str = "tracepoint:kvm/kvm_userspace_exit";
-        let of = |opens: &'static [&'static str], watchdog| {
-            let found = regimes(&Opens(opens), watchdog);
+        let of = |keys: &[&str], watchdog| {
+            let found = regimes(&opens(keys), watchdog);
             found.map(|(found, notes)| {
                 let names = found.iter().map(|(first, backend)| format!("{first} {backend}")).collect::<Vec<_>>();
                 (names.join(", "), notes.join(" "))

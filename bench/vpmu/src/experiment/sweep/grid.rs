@@ -10,12 +10,12 @@ use rayon::prelude::*;
 use results::document::{Status, StrategyParameter};
 use results::error::Error;
 use results::sweep::{Line, SCHEMA};
-use sim::model::{Costs, Model};
+use sim::model::Model;
 
 use crate::arms::arm::sim::{DEFAULT_MODEL, check_strategies, facts};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
-use crate::setting::parse::{Keys, known_keys, most_like, of_keys};
+use crate::setting::parse::{Keys, of_keys};
 use crate::setting::strategy::{StrategyChoice, resolve};
 
 /// Most points of a grid.
@@ -89,8 +89,11 @@ pub fn axes(words: &[String]) -> Result<Axes, Error> {
         if values.is_empty() {
             return Err(refuse("it has no values", "give KEY=LIST, e.g. seed=1-5".to_owned()));
         }
-        check_key(key).map_err(|why| refuse(&why, "docs/simulator.md has the keys".to_owned()))?;
+        if key == "trace" {
+            return Err(refuse("a trace has its own guest", "give it to vpmu advise, or vpmu sim".to_owned()));
+        }
         let values = if key == "seed" { of_ranges(&values)? } else { values.into_iter().map(str::to_owned).collect() };
+        of_keys::<SimSpec>(&Keys::from([(key.to_owned(), values[0].clone())]))?;
         if axes.insert(key.to_owned(), values).is_some() {
             return Err(refuse(&format!("{key} is there twice"), format!("give its values in one: {key}=1,2")));
         }
@@ -139,19 +142,6 @@ pub fn points(words: &[String]) -> Result<(Vec<Point>, Strategies), Error> {
     let mut seen = BTreeSet::new();
     points.retain(|point| seen.insert(point.key.clone()));
     Ok((points, strategies))
-}
-
-/// Checks a key; the error names the nearest.
-fn check_key(key: &str) -> Result<(), String> {
-    let costs = Costs::SCALABLE.iter().map(|cost| format!("cost.{cost}"));
-    // A trace has its own guest.
-    let is_own = |key: &String| !["cost", "trace"].contains(&key.as_str());
-    let known: Vec<String> = known_keys::<SimSpec>().into_iter().filter(is_own).chain(costs).collect();
-    if known.iter().any(|known| known == key) {
-        return Ok(());
-    }
-    let like = most_like(key, known.iter().map(String::as_str));
-    Err(format!("there is no key '{key}'") + &like.map_or_else(String::new, |like| format!(" (did you mean {like}?)")))
 }
 
 /// Lists numbers and ranges such as `1-8`; no more of one than a grid may have, and one.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
@@ -18,7 +17,10 @@ use crate::terminal::progress::Progress;
 use results::error::{Error, Exit};
 use results::open::{self, Folder};
 use results::sweep::{FILE, Line, MAX_BYTES, SCHEMA};
-use results::write::{append, replace};
+use results::write::append;
+
+/// Points of each thread that are simulated before their lines are written.
+const AT_ONCE: usize = 16;
 
 /// The file, open for appending and locked against other sweeps.
 #[derive(Debug)]
@@ -57,26 +59,26 @@ impl Store {
         Ok(Self { path, file, _locked: locked, lines, torn })
     }
 
-    /// Returns the lines of points not in `points`: of another grid, model or revision.
-    pub fn others(&self, points: &[Point]) -> Vec<String> {
+    /// Returns the number of lines of points not in `points`: of another grid, model or revision.
+    pub fn others(&self, points: &[Point]) -> usize {
         let here: BTreeSet<&str> = points.iter().map(|point| point.key.as_str()).collect();
-        let others = self.lines.iter().filter(|(key, _)| !here.contains(key.as_str()));
-        others.map(|(_, line)| line.clone()).collect()
+        self.lines.iter().filter(|(key, _)| !here.contains(key.as_str())).count()
     }
 
     /// Appends a line. An incomplete write is undone.
-    fn append(&mut self, line: &str) -> Result<(), Error> {
+    fn append(&mut self, line: &Line) -> Result<(), Error> {
+        let text = serde_json::to_string(line).map_err(|error| internal("cannot show a point", error))? + "\n";
         let end = self.file.metadata().map_err(|error| cannot(&self.path, &error))?.len();
-        self.file.write_all(format!("{line}\n").as_bytes()).map_err(|error| {
+        self.file.write_all(text.as_bytes()).map_err(|error| {
             // If this fails, too, the next sweep removes the truncated line.
             let _ = self.file.set_len(end);
             cannot(&self.path, &error)
         })
     }
 
-    /// Simulates the missing points on the threads of rayon's current pool. Once all are there the lines are sorted into the order of the
-    /// grid, those of other grids behind them. Returns the lines of finished points, fewer than points if the user interrupted the sweep,
-    /// and how many of them were there before.
+    /// Simulates the missing points, some at a time on the threads of rayon's current pool, and appends their lines in the order of the
+    /// grid. Returns the lines of finished points, fewer than points if the user interrupted the sweep, and how many of them were there
+    /// before.
     ///
     /// # Errors
     /// Exit 2 if a result cannot be written; results written before stay.
@@ -85,34 +87,31 @@ impl Store {
         points: &[Point],
         strategies: &Strategies,
         stop: &AtomicBool,
-        progress: &mut (dyn Progress + Send),
+        progress: &mut dyn Progress,
     ) -> Result<(Vec<Line>, usize), Error> {
         let stored: BTreeMap<&str, &str> = self.lines.iter().map(|(key, line)| (key.as_str(), line.as_str())).collect();
         let parsed = |point: &Point| stored.get(point.key.as_str()).and_then(|text| serde_json::from_str(text).ok());
         let mut lines: Vec<Option<Line>> = points.iter().map(parsed).collect();
         let skipped = lines.iter().flatten().count();
-        progress.begin((points.len() - skipped) as u64);
-        let guarded = Mutex::new((&mut self, progress));
-        let over = AtomicBool::new(false);
-        let one = |(line, point): (&mut Option<Line>, &Point)| -> Result<(), Error> {
-            if line.is_some() || stop.load(Ordering::Relaxed) || over.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let Some(found) = strategies.line(point, stop)? else { return Ok(()) };
-            let Ok(mut guard) = guarded.lock() else { return Ok(()) };
-            // After a failed write (disk full), other threads append nothing more.
-            if !over.load(Ordering::Relaxed) {
-                let (store, progress) = &mut *guard;
-                store.append(&text(&found)?).inspect_err(|_| over.store(true, Ordering::Relaxed))?;
+        let missing: Vec<usize> = (0..points.len()).filter(|&at| lines[at].is_none()).collect();
+        progress.begin(missing.len() as u64);
+        let mut some = |at: &[usize]| -> Result<(), Error> {
+            let one = |&at: &usize| strategies.line(&points[at], stop);
+            let found: Vec<_> = at.par_iter().with_max_len(1).map(one).collect();
+            for (at, found) in at.iter().zip(found) {
+                // What lies behind a point that was stopped is not kept: lines are in order.
+                let Some(found) = found? else { break };
+                self.append(&found)?;
                 progress.step();
-                *line = Some(found);
+                lines[*at] = Some(found);
             }
             Ok(())
         };
-        let ended = lines.par_iter_mut().zip(points).with_max_len(1).try_for_each(one);
-        if let Ok((_, progress)) = guarded.into_inner() {
-            progress.end();
-        }
+        let ended = missing
+            .chunks(AT_ONCE * rayon::current_num_threads())
+            .take_while(|_| !stop.load(Ordering::Relaxed))
+            .try_for_each(&mut some);
+        progress.end();
         let lines: Vec<Line> = lines.into_iter().flatten().collect();
         ended.map_err(|error| {
             let (done, all) = (lines.len(), points.len());
@@ -121,18 +120,8 @@ impl Store {
             let is_bare = error.exit == Exit::Inconclusive || error.remedy.is_empty();
             Error { remedy: if is_bare { again } else { format!("{}; {again}", error.remedy) }, ..error }
         })?;
-        if lines.len() == points.len() {
-            let mut all = lines.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-            all.extend(self.others(points));
-            let all: String = all.iter().flat_map(|line| [line, "\n"]).collect();
-            replace(&self.path, all.as_bytes()).map_err(|error| cannot(&self.path, &error))?;
-        }
         Ok((lines, skipped))
     }
-}
-
-fn text(line: &Line) -> Result<String, Error> {
-    serde_json::to_string(line).map_err(|error| internal("cannot show a point", error))
 }
 
 /// Reads the complete lines of the file with their keys, and the bytes of a truncated last one; nothing if there is no file.

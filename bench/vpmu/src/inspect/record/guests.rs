@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use host_pmu::stats::ns;
+use minijinja::context;
 use perf_data::feature::Facts;
 use perf_data::symbols::{Image, Symbols as Functions, build_id, text_of_kernel};
 use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
-use results::error::{Error, Exit};
+use results::error::{Error, Exit, one_line};
 use results::host::{HostFacts, HostFs};
 use results::write::{Target, check_no_input};
 use vmm::machine::linux::Kernel;
@@ -17,13 +18,12 @@ use vmm::sample::{CallerRule, Orc, Sampling};
 
 use super::beside::{self, IMAGE, KALLSYMS};
 use super::layout::{Kind, of_elf, of_kernel};
-use super::recorder::{self, Recorded, Subject};
-use super::spec::RecordSpec;
+use super::recorder::{self, RecordSpec, Recorded, Subject};
 use super::tables::Names;
 use crate::inspect::sampled::{self, Code, Guest};
-use crate::machine::{Report, say};
+use crate::machine::say;
 use crate::sys;
-use crate::terminal::console::complain;
+use crate::terminal::console::{complain, filled};
 
 /// Runs the guest and records it.
 ///
@@ -153,56 +153,29 @@ fn facts(vcpus: usize) -> Facts {
 }
 
 /// Reports on a recording.
-fn report(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> Report {
+fn report(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> Vec<String> {
     let Recorded { samples, lost: [ours, kernels, throttled], at_exit, parts, complete, file, .. } = recorded;
     let events: Vec<_> = spec.sampling.event.iter().map(ToString::to_string).collect();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
-    let taken = if file.samples < *samples { format!("{} of {samples}", file.samples) } else { samples.to_string() };
-    let level = spec.writing().level;
-    let ratio = if level > 0 { format!(", compressed {:.1}:1 at level {level}", file.ratio) } else { String::new() };
-    let mut summary = vec![format!(
-        "recorded {taken} samples of {} on {vcpus} vCPUs in {}: {} KiB{ratio}",
-        events.join(", "),
-        spec.output.display(),
-        file.bytes.div_ceil(1024),
-    )];
-    if *at_exit > 0 {
-        summary.push(format!(
-            "{:.1} % of the samples fell into the host's handling of an exit: they are at the instruction that made it",
-            of(*at_exit, *samples)
-        ));
-    }
     let levels = parts.iter().zip(complete).zip(["chains at level 0", "chains at level 3"]);
     let shares: Vec<_> = levels
         .filter(|((whole, _), _)| spec.chains && **whole > 0)
         .map(|((&whole, &complete), what)| format!("{:.2} % of {whole} {what}", of(complete, whole)))
         .collect();
-    if !shares.is_empty() {
-        summary.push(format!("complete: {}", shares.join(", ")));
-    }
-    let warnings = [
-        (ours + kernels > 0).then(|| {
-            format!(
-                "{} samples were lost ({ours} since the recorder was late, {kernels} since the kernel's ring was full): sample less often",
-                ours + kernels
-            )
-        }),
-        (*throttled > 0).then(|| {
-            let often = "sysctl kernel.perf_event_max_sample_rate, kernel.perf_cpu_time_max_percent";
-            format!("the kernel throttled an event {throttled} times: sample less often, or raise {often}")
-        }),
-        (*samples == 0).then(|| {
-            "no sample was taken: the guest ran for less than a period, slept all the time, or the event does not happen"
-                .to_owned()
-        }),
-        (file.given_up > 0).then(|| {
-            format!(
-                "{} bytes of the last records are not in the file: there was no room for them and the file's features",
-                file.given_up
-            )
-        }),
-    ];
-    Report { summary, warnings: warnings.into_iter().flatten().collect() }
+    let values = context! {
+        samples, ours, kernels, throttled, at_exit, vcpus,
+        written => file.samples,
+        given_up => file.given_up,
+        kib => file.bytes.div_ceil(1024),
+        events => events.join(", "),
+        level => spec.writing().level,
+        ratio => format!("{:.1}", file.ratio),
+        at_exits => format!("{:.1}", of(*at_exit, *samples)),
+        complete => shares.join(", "),
+    };
+    // The name of the file may be anything.
+    let name = one_line(&spec.output.to_string_lossy());
+    filled(include_str!("report.txt"), context! { name, ..values })
 }
 
 /// Returns the guest's exit code, or the error of a recording that ended early, unless its reader just left.

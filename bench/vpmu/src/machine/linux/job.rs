@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use linux_guest::agent::{Agent, AgentError, Cut, Ended};
+use minijinja::context;
 use results::error::{Error, Exit};
 use results::write::Target;
 use vmm::kvm::linux_refusal;
-use vmm::machine::linux::{Faults, Kernel, PcOutcome};
+use vmm::machine::linux::{Kernel, PcOutcome};
 use vmm::machine::{CounterSource, Plan};
 use vmm::outcome::{Account, End};
 
@@ -16,7 +17,7 @@ use super::bring::{self, Output};
 use super::guest::{Failure, Worked, with_agent};
 use super::spec::LinuxSpec;
 use super::userland;
-use crate::machine::{self, Report};
+use crate::machine;
 use crate::setting::backend::open_kvm;
 use crate::terminal::console::{self, Stream, complain};
 
@@ -127,24 +128,15 @@ fn session(
 }
 
 /// The report of a guest that ended. `failed`: an error that names its end follows.
-fn report(outcome: &PcOutcome, behind: &CounterSource, failed: bool) -> Report {
-    let mut report = machine::report_of(outcome, behind);
-    let warnings = &mut report.warnings;
-    // An unusual end of a guest is reported even without a summary.
-    if outcome.end != End::PowerOff && !failed {
-        warnings.push(format!("the guest did not switch itself off: {}", outcome.end));
-    }
-    if outcome.rewritten == 0 {
-        let why = "the kernel has no RDPMC that was found and rewritten: its reads of counters will fault, or it has no PMU driver";
-        warnings.push(why.to_owned());
-    }
-    warnings.extend(outcome.complaints.lines());
-    let Faults { broken, error } = &outcome.channel;
-    if *broken > 0 {
-        warnings.push(format!(
-            "the guest's virtio driver broke the rules of its queues {broken} times: the agent's port was closed"
-        ));
-    }
-    warnings.extend(error.as_ref().map(|why| format!("the virtio console for the agent failed on the host: {why}")));
+fn report(outcome: &PcOutcome, behind: &CounterSource, failed: bool) -> Vec<String> {
+    let others = context! {
+        is_linux => true,
+        // An unusual end of a guest is reported even without a summary.
+        stays_on => outcome.end != End::PowerOff && !failed,
+        broken => outcome.channel.broken,
+        agent_error => outcome.channel.error.as_ref().map(ToString::to_string),
+    };
+    let mut report = machine::report_of(outcome, behind, others);
+    report.extend(outcome.complaints.lines().into_iter().map(|line| format!("! {line}")));
     report
 }
