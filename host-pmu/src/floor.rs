@@ -12,8 +12,8 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
 
 use crate::arming::{Arming, Setting};
-use crate::backend::Scale;
-use crate::kick::{self, TimerError};
+use crate::backend::{HostError, Scale};
+use crate::kick;
 use crate::side::HostPmu;
 use crate::stats::HostSide;
 use crate::sys;
@@ -86,7 +86,7 @@ pub struct Floor<T = TscTimer> {
 impl Floor {
     /// Creates a floor for the calling thread, the one that the timer signals, with so many counts per millisecond; `tsc_khz`: one
     /// count per TSC tick.
-    pub fn new(tsc_khz: u64, counts_per_ms: u64) -> Result<Self, TimerError> {
+    pub fn new(tsc_khz: u64, counts_per_ms: u64) -> Result<Self, HostError> {
         let least = sys::cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
         let timer = TscTimer { timer: kick::Timer::new()?, tsc_khz: tsc_khz.max(1) };
         let pace = if counts_per_ms == tsc_khz { Scale::ONE } else { Scale::new(counts_per_ms, tsc_khz) };
