@@ -100,9 +100,8 @@ found:
 	return vcpu;
 }
 
-static const char * const names[OPERATIONS] = {
-	"create", "enable", "pause", "period", "read", "release", "stop", "start",
-};
+/* As vpmu's documents name them. */
+static const char * const names[OPERATIONS] = { "open", "resume", "pause", "period", "read", "release" };
 
 static int show(struct seq_file *file, void *unused)
 {
@@ -114,7 +113,7 @@ static int show(struct seq_file *file, void *unused)
 	list_for_each_entry(vcpu, &guest->vcpus, node) {
 		seq_printf(file, "tid=%d", pid_nr(vcpu->pid));
 		for (i = 0; i < OPERATIONS; i++)
-			seq_printf(file, " %s=%lu/%lu/%llu", names[i], i < CALLS ? READ_ONCE(vcpu->asked[i]) : 0,
+			seq_printf(file, " %s=%lu/%lu/%llu", names[i], READ_ONCE(vcpu->asked[i]),
 				   READ_ONCE(vcpu->done[i]), READ_ONCE(vcpu->done_ns[i]));
 		seq_printf(file, " failed=%lu passes=%lu callbacks=%lu dropped=%lu\n", READ_ONCE(vcpu->failed),
 			   READ_ONCE(vcpu->passes), READ_ONCE(vcpu->callbacks), READ_ONCE(vcpu->dropped));

@@ -15,7 +15,7 @@
 static const struct {
 	void *from;
 	void *to;
-} calls[CALLS] = {
+} calls[OPERATIONS] = {
 	[OP_CREATE] = { perf_event_create_kernel_counter, call_create },
 	[OP_ENABLE] = { perf_event_enable, call_enable },
 	[OP_PAUSE] = { perf_event_pause, call_pause },
@@ -37,7 +37,7 @@ static void notrace entered(unsigned long ip, unsigned long caller, struct ftrac
 	regs->ip = (unsigned long)calls[call].to;
 }
 
-static struct ftrace_ops ops[CALLS];
+static struct ftrace_ops ops[OPERATIONS];
 
 /* Unhooks the first calls, and waits for those that were redirected: they may sleep in this code. */
 static void unhook(int calls_hooked)
@@ -57,7 +57,7 @@ static int hook(void)
 {
 	int call, error = 0;
 
-	for (call = 0; call < CALLS; call++) {
+	for (call = 0; call < OPERATIONS; call++) {
 		/* Permanent: with tracing switched off KVM would hand faces to perf. */
 		ops[call].func = entered;
 		ops[call].private = ops;
@@ -86,14 +86,14 @@ static int __init vpmu_kvm_init(void)
 	/* Last: from here on there may be faces, which all calls must know, and a file, whose code must stay. */
 	error = misc_register(&guests_device);
 	if (error)
-		unhook(CALLS);
+		unhook(OPERATIONS);
 	return error;
 }
 
 static void __exit vpmu_kvm_exit(void)
 {
 	misc_deregister(&guests_device);
-	unhook(CALLS);
+	unhook(OPERATIONS);
 }
 
 module_init(vpmu_kvm_init);

@@ -179,11 +179,11 @@ void host_enter(struct vcpu *vcpu)
 		event->hw.state |= PERF_HES_UPTODATE;
 		if (stop) {
 			act_stop(event);
-			vcpu->done[OP_STOP]++;
+			vcpu->done[OP_PAUSE]++;
 		} else {
 			face->due = false;
 			act_start(event);
-			vcpu->done[OP_START]++;
+			vcpu->done[OP_ENABLE]++;
 			starts = true;
 		}
 	}
@@ -194,7 +194,7 @@ void host_enter(struct vcpu *vcpu)
 	vcpu->pauses = 0;
 	vcpu->passes++;
 	/* The time of a pass that does both is the starts'. */
-	took(vcpu, starts ? OP_START : OP_STOP, began);
+	took(vcpu, starts ? OP_ENABLE : OP_PAUSE, began);
 }
 
 /* Has a face's event started at the guest's entry, if that is on this thread and the event counts here. */
@@ -293,7 +293,7 @@ void host_pause(struct face *face)
 	} else {
 		/* Without a period nothing would start it again. */
 		if (strategy == DIRECT && face->event.attr.sample_period)
-			here(vcpu, OP_STOP, face->host, act_stop);
+			here(vcpu, OP_PAUSE, face->host, act_stop);
 		else if (strategy == GATE)
 			pause_at_entry(vcpu);
 		face->kept += host_count(face, &ignored, &ignored) - face->base;
@@ -331,7 +331,7 @@ void host_enable(struct face *face)
 	} else if (face->on && goes_on(face)) {
 		return;
 	} else if (!face->event.attr.sample_period ||
-		   !(strategy == DIRECT ? here(face->vcpu, OP_START, face->host, act_start)
+		   !(strategy == DIRECT ? here(face->vcpu, OP_ENABLE, face->host, act_start)
 					: strategy == GATE && start_at_entry(face))) {
 		if (face->period_due)
 			set_period(face);

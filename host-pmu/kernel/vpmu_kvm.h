@@ -7,7 +7,7 @@
 #define VPMU_KVM_H
 
 /* Raised with each change of the module: vpmu takes a module of this version alone. vpmu, dkms.conf and check read this line. */
-#define VPMU_KVM_VERSION "4"
+#define VPMU_KVM_VERSION "5"
 
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -16,7 +16,7 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
-/* What is done to events: the six calls by which KVM's vPMU reaches perf, and two past perf's core. */
+/* What is done to events: the six calls by which KVM's vPMU reaches perf. DIRECT and GATE enable, pause and read past perf's core. */
 enum operation {
 	OP_CREATE,
 	OP_ENABLE,
@@ -24,9 +24,6 @@ enum operation {
 	OP_PERIOD,
 	OP_READ,
 	OP_RELEASE,
-	CALLS,
-	OP_STOP = CALLS,
-	OP_START,
 	OPERATIONS,
 };
 
@@ -75,7 +72,7 @@ struct vcpu {
 	struct hlist_node gated;
 	bool held;
 	unsigned int pauses;
-	unsigned long asked[CALLS];
+	unsigned long asked[OPERATIONS];
 	unsigned long done[OPERATIONS];
 	u64 done_ns[OPERATIONS];
 	/* Creations that perf refused. */

@@ -19,7 +19,7 @@ pub const DEVICE: &str = "/dev/vpmu_kvm";
 /// The module's header, which has its version.
 const HEADER: &str = include_str!("../kernel/vpmu_kvm.h");
 /// The version of the module that is loaded.
-const LOADED: &str = "/sys/module/vpmu_kvm/version";
+pub const LOADED: &str = "/sys/module/vpmu_kvm/version";
 /// More than the line of one thread takes.
 const MAX_TEXT: usize = 4096;
 
@@ -33,7 +33,7 @@ fn module_version() -> &'static str {
 ///
 /// # Errors
 /// Both versions, and the remedy.
-fn check_version(loaded: &str) -> Result<(), String> {
+pub fn check_version(loaded: &str) -> Result<(), String> {
     let (loaded, wanted) = (loaded.trim(), module_version());
     if loaded == wanted {
         return Ok(());
@@ -76,20 +76,8 @@ pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
     })
 }
 
-/// Sums of the module for a thread, by its names. An operation has three: KVM's calls, perf's, and their ns.
+/// Sums of the module for a thread, by its names. An operation has three: KVM's calls, those of perf's or its own, and their ns.
 type Tally = BTreeMap<String, [u64; 3]>;
-
-/// Operations by the module's names; `stop` and `start` are those without perf's core.
-const OPERATIONS: [(&str, OpKind); 8] = [
-    ("create", OpKind::Open),
-    ("release", OpKind::Release),
-    ("pause", OpKind::Pause),
-    ("enable", OpKind::Resume),
-    ("period", OpKind::Period),
-    ("read", OpKind::Read),
-    ("stop", OpKind::Pause),
-    ("start", OpKind::Resume),
-];
 
 /// Reads the device's text: a line a thread.
 fn parse(text: &str) -> Result<Tally, String> {
@@ -123,9 +111,9 @@ impl Module {
     /// # Errors
     /// One line with the remedy: it is not loaded, or does not take that.
     pub fn open(name: &str) -> Result<Self, String> {
-        let module = Self::open_at(Path::new(DEVICE), name)?;
-        let version = std::fs::read_to_string(LOADED).map_err(|error| format!("{LOADED}: {error}"))?;
-        check_version(&version).map(|()| module)
+        // Where there is none the module is not loaded.
+        std::fs::read_to_string(LOADED).map_or(Ok(()), |loaded| check_version(&loaded))?;
+        Self::open_at(Path::new(DEVICE), name)
     }
 
     fn open_at(device: &Path, name: &str) -> Result<Self, String> {
@@ -139,19 +127,12 @@ impl Module {
             _ => format!("{}: {error}", device.display()),
         })?;
         let text = format!("thread {name}\n");
-        let error = match file.write(text.as_bytes()) {
-            Ok(written) if written == text.len() => return Ok(Self { file, before: Tally::new(), asked: 0 }),
-            Ok(_) => "it took a part".to_owned(),
-            Err(error) => match error.kind() {
-                io::ErrorKind::InvalidInput => {
-                    "the module is of another version: `make unload`, then `make load` in this vpmu's host-pmu/kernel"
-                        .to_owned()
-                }
-                io::ErrorKind::NotFound => {
-                    "load kvm_intel or kvm_amd first, which have its tracepoint kvm_entry".to_owned()
-                }
-                _ => error.to_string(),
-            },
+        let error = match file.write_all(text.as_bytes()) {
+            Ok(()) => return Ok(Self { file, before: Tally::new(), asked: 0 }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                "load kvm_intel or kvm_amd first, which have its tracepoint kvm_entry".to_owned()
+            }
+            Err(error) => error.to_string(),
         };
         Err(format!("{} refused '{}': {error}", device.display(), text.trim()))
     }
@@ -166,13 +147,13 @@ impl Module {
             let [now, before] = [&now, &self.before].map(|tally| tally.get(key).map_or(0, |sums| sums[at]));
             now.saturating_sub(before)
         };
-        self.asked = OPERATIONS.iter().map(|(name, _)| since(name, 0)).sum();
-        for (name, kind) in OPERATIONS {
-            side.ops.add(kind, since(name, 1), since(name, 2));
+        self.asked = OpKind::ALL.map(|kind| since(kind.key(), 0)).iter().sum();
+        for kind in OpKind::ALL {
+            side.ops.add(kind, since(kind.key(), 1), since(kind.key(), 2));
         }
         let [failed, callbacks, dropped] = ["failed", "callbacks", "dropped"].map(|key| since(key, 0));
         counts.merge(&Counts {
-            opens: since("create", 1),
+            opens: since("open", 1),
             failed_opens: failed,
             signals: callbacks,
             overflows: callbacks.saturating_sub(dropped),
@@ -207,7 +188,7 @@ mod tests {
     use super::*;
 
     /// Hash of the sources of the version beside it.
-    const SOURCES_OF: (&str, u64) = ("4", 10_198_847_426_832_299_834);
+    const SOURCES_OF: (&str, u64) = ("5", 17_846_401_916_507_332_999);
 
     #[test]
     fn sources_that_changed_have_another_version() {
@@ -303,8 +284,8 @@ mod tests {
         }
     }
 
-    const LINE: &str = "tid=104 create=1/2/30 enable=20/20/5 pause=21/21/7 period=40/39/8 read=40/41/9 release=1/1/6 \
-                        stop=0/2/3 start=0/1/4 failed=1 passes=4 callbacks=20 dropped=2\n";
+    const LINE: &str = "tid=104 open=1/2/30 resume=20/21/9 pause=21/23/10 period=40/39/8 read=40/41/9 release=1/1/6 \
+                        failed=1 passes=4 callbacks=20 dropped=2\n";
 
     #[test]
     fn an_account_has_what_was_done_since_the_last() {
@@ -328,7 +309,7 @@ mod tests {
         assert_eq!((counts.signals, counts.overflows, counts.empty_kicks), (20, 18, 2));
         assert!(error.is_some());
         assert_eq!(module.passed_by(true), None);
-        let (counts, ops, error) = account(&mut module, &LINE.replace("create=1/2/30", "create=5/7/35")).unwrap();
+        let (counts, ops, error) = account(&mut module, &LINE.replace("open=1/2/30", "open=5/7/35")).unwrap();
         assert_eq!((counts, ops[0], ops[1], error), (Counts { opens: 5, ..Counts::default() }, (5, 5), (0, 0), None));
         for (text, why) in [(LINE.replace("dropped=2", "dropped=-2"), "for dropped"), (LINE.repeat(100), "says more")] {
             let refused = account(&mut module, &text).unwrap_err();
@@ -337,7 +318,7 @@ mod tests {
         account(&mut module, LINE).unwrap();
         assert_eq!(module.passed_by(false), None);
         assert_eq!(module.passed_by(true), Some(PASSED_BY), "events of an earlier turn do not serve this one");
-        account(&mut module, &LINE.replace("enable=20/", "enable=21/")).unwrap();
+        account(&mut module, &LINE.replace("resume=20/", "resume=21/")).unwrap();
         assert_eq!(module.passed_by(true), None, "an event that KVM keeps over turns");
     }
 }

@@ -6,30 +6,34 @@
 
 use std::io;
 
-use thiserror::Error;
+use vmm_sys_util::signal::{self, block_signal};
 
-use crate::sys;
-pub use crate::sys::{Owner, ThreadTimer as Timer, block_signal as block, take_signal as take};
+use crate::backend::HostError;
+use crate::backend::perf::os;
+pub use crate::sys::{Owner, ThreadTimer as Timer, take_signal as take};
 
 /// Returns SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second
 /// one would say nothing more; queued ones would use up the limit of all processes of the user.
 pub const fn signal() -> i32 {
-    sys::SIGIO
+    libc::SIGIO
 }
 
-/// Each timer has a place in the queue of signals, which all processes of a user share.
-const QUEUE_FULL: &str = "this user's queue of signals is full (RLIMIT_SIGPENDING): raise the limit with ulimit -i, or end the process whose \
-     signals fill it (SigQ in /proc/PID/status is their number and the limit)";
-
-/// Reason why there is no timer.
-#[derive(Debug, Error)]
-#[error("timer_create: {}", if .0.raw_os_error() == Some(sys::EAGAIN) { QUEUE_FULL.to_owned() } else { .0.to_string() })]
-pub struct TimerError(#[from] io::Error);
+/// Blocks the signal on the calling thread and the threads that it starts, for callers without a handler of their own:
+/// its default action ends the process. To be called before the first event; [`take`] takes the signals.
+///
+/// # Errors
+/// pthread_sigmask(3) fails.
+pub fn block() -> io::Result<()> {
+    match block_signal(signal()) {
+        Ok(()) | Err(signal::Error::SignalAlreadyBlocked(_)) => Ok(()),
+        Err(error) => Err(io::Error::other(error.to_string())),
+    }
+}
 
 impl Timer {
     /// Creates a timer that kicks the calling thread.
-    pub fn new() -> Result<Self, TimerError> {
-        Ok(Self::by(signal())?)
+    pub fn new() -> Result<Self, HostError> {
+        Self::by(signal()).map_err(|error| os("timer_create", &error))
     }
 }
 
@@ -42,7 +46,7 @@ mod tests {
     #[test]
     fn a_blocked_kick_ends_nothing_and_is_taken_once() {
         let kicks = std::thread::spawn(|| {
-            block().unwrap();
+            block().and_then(|()| block()).unwrap();
             let timer = Timer::new().unwrap();
             timer.arm(1_000_000, 0);
             std::thread::sleep(Duration::from_millis(50));

@@ -6,7 +6,7 @@
 //!
 //! - [`strategy`]: the choices, as data; [`bank`]: the host events of one vCPU, kept by a strategy.
 //! - [`backend`]: the host operations open, pause, resume, set period, release, and the counts; [`open`]: a bank over one of them.
-//! - [`floor`]: no host event at all; [`arming`]: when its timer is set.
+//! - [`floor`]: no host event at all.
 //! - [`kick`]: the signal of events and timers to the vCPU thread; [`stats`]: counts and costs of the host side.
 //! - [`sampler`]: host events that sample the thread, apart from those behind its counters.
 //! - [`trace`]: what a vCPU and its PMU met, row by row.
@@ -15,7 +15,6 @@
 //!
 //! Nothing here but [`kernel`] knows KVM, and nothing the width of a counter.
 
-pub mod arming;
 pub mod backend;
 pub mod bank;
 pub mod floor;

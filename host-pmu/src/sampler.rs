@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use perf_event_open_sys::bindings::{
@@ -13,7 +12,7 @@ use perf_event_open_sys::bindings::{
 };
 
 use crate::backend::perf::{os, tracepoint_id};
-use crate::backend::{attr, is_tracepoint_part};
+use crate::backend::{attr, tracepoint};
 use crate::sys;
 
 /// Pages of each event's ring.
@@ -93,10 +92,7 @@ impl FromStr for SampledEvent {
             event(type_, config.into())
         } else if let Some(config) = text.strip_prefix('r').and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
             event(PERF_TYPE_RAW, config)
-        } else if text
-            .split_once(':')
-            .is_some_and(|(group, name)| is_tracepoint_part(group) && is_tracepoint_part(name))
-        {
+        } else if tracepoint(text, &[':']).is_some() {
             event(PERF_TYPE_TRACEPOINT, 0)
         } else {
             let names: Vec<_> = Self::named().collect();
@@ -147,7 +143,7 @@ pub struct Taken {
 
 /// The sampling events of a thread.
 #[derive(Debug)]
-pub struct Sampler(Vec<(OwnedFd, sys::Ring, Option<u64>)>);
+pub struct Sampler(Vec<(sys::Ring, Option<u64>)>);
 
 impl Sampler {
     /// Opens `events` on the calling thread. They count at once, and each overflow raises [`crate::kick::signal`] there.
@@ -158,11 +154,11 @@ impl Sampler {
         let open = |event: &SampledEvent| -> Result<_, String> {
             let (period, by_frequency) = rate.of(event);
             let fd = sys::open_on_this_thread(attribute(event, rate)?, None).map_err(|error| refused(event, &error))?;
-            let ring = sys::Ring::map(&fd, PAGES);
-            let ring = ring.map_err(|error| format!("the ring of event {event}: {error}; raise ulimit -l"))?;
             sys::signal_this_thread(&fd).map_err(|error| format!("the signal of event {event}: {error}"))?;
-            sys::enable(&fd).map_err(|error| refused(event, &error))?;
-            Ok((fd, ring, (!by_frequency).then_some(period)))
+            let ring = sys::Ring::map(fd, PAGES);
+            let ring = ring.map_err(|error| format!("the ring of event {event}: {error}; raise ulimit -l"))?;
+            sys::enable(&ring.fd).map_err(|error| refused(event, &error))?;
+            Ok((ring, (!by_frequency).then_some(period)))
         };
         events.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
@@ -172,7 +168,7 @@ impl Sampler {
     /// # Errors
     /// The kernel's error.
     pub fn set_enabled(&self, on: bool) -> io::Result<()> {
-        self.0.iter().try_for_each(|(fd, ..)| if on { sys::enable(fd) } else { sys::disable(fd) })
+        self.0.iter().try_for_each(|(ring, _)| if on { sys::enable(&ring.fd) } else { sys::disable(&ring.fd) })
     }
 
     /// Reports the overflows since the last call to `visit`, and to `lost` how many of an event found no room in its
@@ -180,7 +176,7 @@ impl Sampler {
     #[inline]
     pub fn take(&mut self, mut visit: impl FnMut(Overflow), mut lost: impl FnMut(usize, u64)) -> Taken {
         let mut taken = Taken::default();
-        for (event, (_, ring, fixed)) in self.0.iter_mut().enumerate() {
+        for (event, (ring, fixed)) in self.0.iter_mut().enumerate() {
             ring.drain(|type_, [first, second, _]| match type_ {
                 PERF_RECORD_SAMPLE => {
                     taken.overflows += 1;
@@ -201,7 +197,9 @@ fn refused(event: &SampledEvent, error: &io::Error) -> String {
 
 fn attribute(event: &SampledEvent, rate: Rate) -> Result<perf_event_attr, String> {
     let (type_, config) = event.encoding()?;
-    let mut attr = attr::sampling_attr(type_, config);
+    let mut attr = attr::base(type_, config);
+    attr.__bindgen_anon_2.wakeup_events = 1;
+    attr.set_disabled(1);
     let (period, by_frequency) = rate.of(event);
     // A tracepoint with a fixed period that records it samples each occurrence (`perf_swevent_event`).
     attr.sample_type = u64::from(PERF_SAMPLE_TIME | if by_frequency { PERF_SAMPLE_PERIOD } else { 0 });

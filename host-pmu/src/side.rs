@@ -29,9 +29,7 @@ pub trait HostPmu: HostCounters {
     fn restart_account(&mut self);
 
     /// Notes that the VMM, kicked, looked for overflows `since_return` ns after KVM_RUN's return: for the latency of their signals.
-    fn saw_signals(&mut self, since_return: u64) {
-        let _ = since_return;
-    }
+    fn saw_signals(&mut self, _since_return: u64) {}
 
     /// Returns whether records prove that no counter overflowed, so that the signal was another user's: records are
     /// complete, and name none.

@@ -113,13 +113,8 @@ pub enum StrategyError {
     #[error("not a strategy: {}", .0.message())]
     Syntax(#[from] toml::de::Error),
     /// Choices that contradict each other, or are out of range.
-    #[error("strategy '{name}': {why}")]
-    Impossible {
-        /// The strategy's name.
-        name: String,
-        /// The fault that was found.
-        why: &'static str,
-    },
+    #[error("strategy '{0}': {1}")]
+    Impossible(String, &'static str),
 }
 
 /// Defines the presets, whose files are beside this one, by their names.
@@ -177,7 +172,7 @@ impl Strategy {
             (*pause == Pause::Direct, "pause = \"direct\": only the kernel can, below KVM's own vPMU: kvm:direct"),
         ];
         match faults.into_iter().find(|(found, _)| *found) {
-            Some((_, why)) => Err(StrategyError::Impossible { name: name.clone(), why }),
+            Some((_, why)) => Err(StrategyError::Impossible(name.clone(), why)),
             None => Ok(()),
         }
     }

@@ -7,11 +7,12 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
+use vmm_sys_util::signal::create_sigset;
 
 // From <fcntl.h>; the libc crate lacks them for glibc.
 const F_SETOWN_EX: libc::c_int = 15;
@@ -28,18 +29,6 @@ struct FOwnerEx {
 
 fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
-}
-
-/// Binds the calling thread to its CPU.
-pub(crate) fn stay_on_this_cpu() -> io::Result<()> {
-    // SAFETY: takes and keeps nothing.
-    let cpu = checked(unsafe { libc::sched_getcpu() })?;
-    // SAFETY: a set of bits, for which zeros are none.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the macro checks the bit's number against the size of the set.
-    unsafe { libc::CPU_SET(cpu.unsigned_abs() as usize, &mut set) };
-    // SAFETY: the kernel reads the size given from the set, which outlives the call; 0 is the calling thread.
-    checked(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) }).map(drop)
 }
 
 /// Opens an event on the calling thread, any CPU, in the group of `leader` if there is one.
@@ -96,14 +85,9 @@ pub(crate) fn read(fd: &OwnedFd, into: &mut [u64]) -> io::Result<usize> {
 /// F_SETOWN, whose argument a filter can read, will not do: its signal is the process's, of which one pends at most, so
 /// the overflow of a second thread would be lost.
 pub(crate) fn signal_this_thread(fd: &OwnedFd) -> io::Result<()> {
-    let unlocked;
-    let owner = match OWNER.get() {
-        0 => {
-            unlocked = FOwnerEx { type_: F_OWNER_TID, pid: gettid() };
-            &raw const unlocked
-        }
-        locked => std::ptr::with_exposed_provenance(locked),
-    };
+    let locked = OWNER.get();
+    let unlocked = FOwnerEx { type_: F_OWNER_TID, pid: if locked == 0 { gettid() } else { 0 } };
+    let owner = if locked == 0 { &raw const unlocked } else { std::ptr::with_exposed_provenance(locked) };
     // SAFETY: both calls take an integer or a pointer to a structure that outlives them; the kernel refuses an address without one.
     unsafe {
         checked(libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC))?;
@@ -124,8 +108,9 @@ const OWNER_PAGES: Range<usize> = 0x10_0000..0x40_0000;
 /// Distance of two owner pages.
 const OWNER_PAGE: usize = 4096;
 
-/// Pages that no thread has, and the first address that was not tried yet.
-static PAGES: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), OWNER_PAGES.start));
+/// Pages that no thread has. They stay mapped: a thread under a filter cannot unmap its own.
+static PAGES: LazyLock<Mutex<Vec<usize>>> =
+    LazyLock::new(|| Mutex::new(OWNER_PAGES.step_by(OWNER_PAGE).filter_map(map_owner_page).collect()));
 
 /// The calling thread as the owner of the events that it opens from now on, in memory that a thread under a filter cannot change.
 ///
@@ -146,12 +131,8 @@ impl Owner {
     /// # Errors
     /// No memory at a low address: `vm.mmap_min_addr` is above it, or too many threads have owners.
     pub fn this_thread() -> io::Result<Self> {
-        let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
-        let page = Self(match pages.0.pop() {
-            Some(page) => page,
-            None => map_owner_page(&mut pages.1)?,
-        });
-        drop(pages);
+        let page = PAGES.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let page = Self(page.ok_or(io::ErrorKind::OutOfMemory)?);
         protect(page.0, libc::PROT_READ | libc::PROT_WRITE)?;
         let owner = FOwnerEx { type_: F_OWNER_TID, pid: gettid() };
         // SAFETY: the page is mapped for good, writable now, and this thread's alone until it is dropped.
@@ -168,30 +149,20 @@ impl Owner {
 }
 
 impl Drop for Owner {
-    /// Leaves the page to the next thread: a filtered thread cannot unmap it.
+    /// Leaves the page to the next thread.
     fn drop(&mut self) {
         OWNER.set(0);
-        PAGES.lock().unwrap_or_else(PoisonError::into_inner).0.push(self.0);
+        PAGES.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }
 
-/// Maps the first page from `next` on that is free, and moves `next` behind it.
-fn map_owner_page(next: &mut usize) -> io::Result<usize> {
+/// Maps an owner page, unless something else is there.
+fn map_owner_page(page: usize) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    while *next < OWNER_PAGES.end {
-        let page = std::ptr::without_provenance_mut(*next);
-        *next += OWNER_PAGE;
-        // SAFETY: with MAP_FIXED_NOREPLACE nothing is mapped over.
-        let at = unsafe { libc::mmap(page, OWNER_PAGE, libc::PROT_READ, flags, -1, 0) };
-        if at != libc::MAP_FAILED {
-            return Ok(at.expose_provenance());
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EEXIST) {
-            return Err(error);
-        }
-    }
-    Err(io::Error::from_raw_os_error(libc::ENOMEM))
+    let page = std::ptr::without_provenance_mut(page);
+    // SAFETY: with MAP_FIXED_NOREPLACE nothing is mapped over.
+    let at = unsafe { libc::mmap(page, OWNER_PAGE, libc::PROT_READ, flags, -1, 0) };
+    (at != libc::MAP_FAILED).then(|| at.expose_provenance())
 }
 
 fn protect(page: usize, protection: libc::c_int) -> io::Result<()> {
@@ -199,51 +170,22 @@ fn protect(page: usize, protection: libc::c_int) -> io::Result<()> {
     checked(unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(page), OWNER_PAGE, protection) }).map(drop)
 }
 
-/// Returns the set of SIGIO alone.
-fn signal_set() -> libc::sigset_t {
-    let mut set = std::mem::MaybeUninit::uninit();
-    // SAFETY: sigemptyset fills the set before it is used.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), SIGIO);
-        set.assume_init()
-    }
-}
-
-/// Blocks the signal on the calling thread and the threads that it starts, for callers without a handler of their own:
-/// its default action ends the process. To be called before the first event; `take` takes the signals.
-///
-/// # Errors
-/// pthread_sigmask(3) fails.
-pub fn block_signal() -> io::Result<()> {
-    let set = signal_set();
-    // SAFETY: the set outlives the call.
-    let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
-    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
-}
-
 /// Takes a pending kick of the calling thread, on which the signal is blocked; returns whether there was one.
 ///
 /// # Errors
 /// sigtimedwait(2) fails.
 pub fn take_signal() -> io::Result<bool> {
-    let (set, no_wait) = (signal_set(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    let (set, no_wait) = (create_sigset(&[libc::SIGIO])?, libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: the set and the time outlive the call, which keeps nothing.
-    let taken = unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const no_wait) };
-    match io::Error::last_os_error() {
-        _ if taken == SIGIO => Ok(true),
-        error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        error => Err(error),
+    match checked(unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const no_wait) }) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        taken => taken.map(|_| true),
     }
 }
 
-/// Returns the calling thread's id.
-pub(crate) fn gettid() -> libc::pid_t {
-    // SAFETY: takes and keeps nothing.
-    unsafe { libc::gettid() }
+fn gettid() -> libc::pid_t {
+    rustix::thread::gettid().as_raw_pid()
 }
-
-pub(crate) use libc::{EAGAIN, SIGIO};
 
 /// Counts the switches of the calling thread, and its sleeps: those by its own will.
 pub(crate) fn switches_and_sleeps() -> (u64, u64) {
@@ -278,6 +220,7 @@ pub(crate) fn thread_ns() -> u64 {
 #[inline]
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // Not by rustix, whose first call makes others that a filter refuses.
     // SAFETY: the structure outlives the call, which cannot fail for these clocks.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
@@ -328,27 +271,26 @@ impl Drop for ThreadTimer {
 /// The user page and ring of a perf event.
 #[derive(Debug)]
 pub(crate) struct Ring {
+    pub(crate) fd: OwnedFd,
     page: NonNull<perf_event_mmap_page>,
-    len: usize,
     data: usize,
     size: usize,
 }
 
 impl Ring {
     /// Maps `data_pages` (a power of two) pages of ring behind the user page of `fd`.
-    pub(crate) fn map(fd: &OwnedFd, data_pages: usize) -> io::Result<Self> {
+    pub(crate) fn map(fd: OwnedFd, data_pages: usize) -> io::Result<Self> {
         // SAFETY: sysconf takes no pointer.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
         let (data, size) = (page, data_pages * page);
-        let len = data + size;
         let (at, protection) = (std::ptr::null_mut(), libc::PROT_READ | libc::PROT_WRITE);
         // SAFETY: a fresh shared mapping at an address of the kernel's choice; the descriptor is an open perf event.
-        let at = unsafe { libc::mmap(at, len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        let at = unsafe { libc::mmap(at, data + size, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let page = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mmap gave the zero page"))?;
-        Ok(Self { page, len, data, size })
+        Ok(Self { fd, page, data, size })
     }
 
     /// Returns the end of the records that the kernel wrote.
@@ -363,24 +305,13 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page.as_ptr()).data_tail) }
     }
 
-    /// Frees the space of new records unread; whether there were any.
-    pub(crate) fn skip(&mut self) -> bool {
-        let head = self.head().load(Ordering::Acquire);
-        let any = self.tail().load(Ordering::Relaxed) != head;
-        if any {
-            self.tail().store(head, Ordering::Release);
-        }
-        any
-    }
-
     /// Hands the type of each new record and the first three u64 behind its header (0 where there are none) to `visit`, until that
-    /// returns `false`. Returns the bytes in use and their end.
+    /// returns `false`. Returns the end of them all.
     #[inline]
-    fn visit(&self, mut visit: impl FnMut(u32, [u64; 3]) -> bool) -> (u64, u64) {
+    fn visit(&self, mut visit: impl FnMut(u32, [u64; 3]) -> bool) -> u64 {
         let page = self.page.as_ptr();
         let head = self.head().load(Ordering::Acquire);
-        let tail = self.tail().load(Ordering::Relaxed);
-        let mut at = tail;
+        let mut at = self.tail().load(Ordering::Relaxed);
         let offset = |at: u64| self.data + (at as usize & (self.size - 1));
         while at < head {
             // SAFETY: the ring is a power of two and records are 8-byte aligned and 8 bytes at least, so a header never
@@ -401,24 +332,25 @@ impl Ring {
             }
             at += u64::from(header.size);
         }
-        (head - tail, head)
+        head
     }
 
     /// Hands each new record to `visit`, and frees its space. Returns the most bytes in use before it was freed.
     #[inline]
     pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, [u64; 3])) -> u64 {
-        let (used, head) = self.visit(|type_, words| {
+        let tail = self.tail().load(Ordering::Relaxed);
+        let head = self.visit(|type_, words| {
             visit(type_, words);
             true
         });
-        if used == 0 {
+        if tail == head {
             return 0;
         }
         self.tail().store(head, Ordering::Release);
         // Interrupts of this thread, which write records, come before the store or after it: the compiler alone must not move the
         // load before it.
         compiler_fence(Ordering::SeqCst);
-        self.head().load(Ordering::Relaxed) - head + used
+        self.head().load(Ordering::Relaxed) - tail
     }
 
     /// Returns whether there are new records.
@@ -446,7 +378,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: unmaps exactly what `map` mapped; no reference into it outlives `self`.
-        unsafe { libc::munmap(self.page.as_ptr().cast(), self.len) };
+        unsafe { libc::munmap(self.page.as_ptr().cast(), self.data + self.size) };
     }
 }
 
@@ -461,8 +393,8 @@ pub(crate) mod tests {
     }
 
     impl Ring {
-        /// Makes a ring of no event, with one record of `type_` without a body: user mode does not write that of an event.
-        pub(crate) fn forged(type_: u32) -> Self {
+        /// Makes it a ring of no event, with one record of `type_` without a body: user mode does not write that of an event.
+        pub(crate) fn forge(self, type_: u32) -> Self {
             const PAGE: usize = 4096;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             // SAFETY: a fresh mapping at an address of the kernel's choice.
@@ -476,7 +408,8 @@ pub(crate) mod tests {
                 page.byte_add(PAGE).cast::<perf_event_header>().write(header);
                 (*page.as_ptr()).data_head = header.size.into();
             }
-            Self { page, len: 2 * PAGE, data: PAGE, size: PAGE }
+            let fd = self.fd.try_clone().expect("a descriptor");
+            Self { fd, page, data: PAGE, size: PAGE }
         }
     }
 }

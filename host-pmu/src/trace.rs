@@ -1,6 +1,6 @@
 //! Traces: what a vCPU and its PMU met, row by row, from the vCPU's thread to one reader.
 //!
-//! The thread writes to a ring of its own, and never waits unless it is a simulated one: rows that find no room are counted, and a row
+//! The threads write to one ring, and never wait unless they are simulated ones: rows that find no room are counted, and a row
 //! says so where they are missing. A row is what the guest did or met; rows of what the host side told the counters follow it, and
 //! [`Kind::Entry`] ends what belongs together.
 
@@ -18,7 +18,6 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $key:literal;)+) => {
         /// The kind of a row.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u8)]
         pub enum Kind {
             $($(#[$doc])* $kind,)+
         }
@@ -26,18 +25,7 @@ macro_rules! kinds {
         impl Kind {
             /// Every kind, in the order of its discriminant.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
-
-            /// Returns its name in a trace.
-            pub const fn key(self) -> &'static str {
-                match self {
-                    $(Self::$kind => $key,)+
-                }
-            }
-
-            /// Returns the kind of this name.
-            pub fn from_key(key: &[u8]) -> Option<Self> {
-                Self::ALL.iter().copied().find(|kind| key.eq_ignore_ascii_case(kind.key().as_bytes()))
-            }
+            const KEYS: &[&str] = &[$($key),+];
         }
     };
 }
@@ -80,6 +68,16 @@ kinds! {
 }
 
 impl Kind {
+    /// Returns its name in a trace.
+    pub const fn key(self) -> &'static str {
+        Self::KEYS[self as usize]
+    }
+
+    /// Returns the kind of this name.
+    pub fn from_key(key: &[u8]) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| key.eq_ignore_ascii_case(kind.key().as_bytes()))
+    }
+
     /// Returns whether such a row is an access of the guest.
     pub const fn is_access(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Rdpmc | Self::ReadFault | Self::WriteFault | Self::RdpmcFault)
@@ -94,7 +92,7 @@ impl Kind {
 /// A row of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Time: ticks of the lane's clock from the vCPU, ns in a file.
+    /// Time: ticks of its clock from the vCPU, ns in a file.
     pub at: u64,
     /// The vCPU.
     pub vcpu: u16,
@@ -126,57 +124,33 @@ pub const UNKNOWN: u32 = u32::MAX;
 /// Delivery status of an LVT entry.
 pub const PENDING: u64 = 1 << 12;
 
-/// Rows of a ring: a tenth of a second of a million a second.
+/// Rows of a ring for each vCPU: a tenth of a second of a million a second.
 const ROOM: usize = 1 << 17;
 
-/// The way of one vCPU's rows to the reader.
-#[derive(Debug)]
-pub struct Lane {
-    rows: SyncSender<Row>,
-    read: Mutex<Receiver<Row>>,
-    lost: AtomicU64,
-    /// Frequency of its clock, kHz; 0 before the vCPU has begun.
-    khz: AtomicU64,
-}
-
-impl Default for Lane {
-    fn default() -> Self {
-        let (rows, read) = sync_channel(ROOM);
-        Self { rows, read: Mutex::new(read), lost: AtomicU64::new(0), khz: AtomicU64::new(0) }
-    }
-}
-
-impl Lane {
-    /// Takes the oldest row, as one of `vcpu`. For one thread.
-    pub fn pop(&self, vcpu: u16) -> Option<Row> {
-        let row = self.read.lock().unwrap_or_else(PoisonError::into_inner).try_recv().ok()?;
-        Some(Row { vcpu, ..row })
-    }
-
-    /// Returns the rows that found no room.
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
-    }
-
-    /// Returns the frequency of its clock, kHz; 0 before the vCPU has begun.
-    pub fn khz(&self) -> u64 {
-        self.khz.load(Ordering::Relaxed)
-    }
-}
-
-/// The lanes of a run that is traced.
+/// The way of the rows of a run that is traced, from its vCPUs to the reader.
 #[derive(Debug)]
 pub struct Tracing {
-    /// One of each vCPU.
-    pub lanes: Vec<Lane>,
+    rows: SyncSender<Row>,
+    read: Mutex<Receiver<Row>>,
+    /// Rows that found no room.
+    pub lost: AtomicU64,
+    /// Frequency of the vCPUs' clock, kHz; 0 before the first has begun.
+    pub khz: AtomicU64,
     /// A simulated guest shall end: nobody else stops it.
     pub stop: AtomicBool,
 }
 
 impl Tracing {
-    /// Creates the lanes of so many vCPUs.
+    /// Creates one with room for so many vCPUs.
     pub fn new(vcpus: usize) -> Arc<Self> {
-        Arc::new(Self { lanes: (0..vcpus).map(|_| Lane::default()).collect(), stop: AtomicBool::new(false) })
+        let (rows, read) = sync_channel(ROOM * vcpus);
+        let [lost, khz] = Default::default();
+        Arc::new(Self { rows, read: Mutex::new(read), lost, khz, stop: AtomicBool::new(false) })
+    }
+
+    /// Takes the oldest row. For one thread.
+    pub fn pop(&self) -> Option<Row> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).try_recv().ok()
     }
 }
 
@@ -184,7 +158,7 @@ impl Tracing {
 #[derive(Debug)]
 pub struct Tracer {
     tracing: Arc<Tracing>,
-    vcpu: usize,
+    vcpu: u16,
     /// Rows lost since the last one that found room.
     missing: u64,
     /// There are rows since the last entry.
@@ -196,10 +170,10 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Traces vCPU `vcpu`, whose clock runs at `khz`; `waits`: in a time that is not the reader's. `None`: the trace has no such vCPU.
-    pub fn new(tracing: &Arc<Tracing>, vcpu: usize, khz: u64, waits: bool) -> Option<Self> {
-        tracing.lanes.get(vcpu)?.khz.store(khz, Ordering::Relaxed);
-        Some(Self { tracing: Arc::clone(tracing), vcpu, missing: 0, open: false, passed: 0, waits })
+    /// Traces vCPU `vcpu`, whose clock runs at `khz`; `waits`: in a time that is not the reader's.
+    pub fn new(tracing: &Arc<Tracing>, vcpu: u16, khz: u64, waits: bool) -> Self {
+        tracing.khz.store(khz, Ordering::Relaxed);
+        Self { tracing: Arc::clone(tracing), vcpu, missing: 0, open: false, passed: 0, waits }
     }
 
     /// Returns whether the guest shall end.
@@ -210,20 +184,20 @@ impl Tracer {
     /// Adds a row.
     pub fn row(&mut self, at: u64, kind: Kind, register: u32, value: u64, rip: u64) {
         self.open = true;
-        let Some(lane) = self.tracing.lanes.get(self.vcpu) else { return };
-        let row = Row { at, kind, register, value, rip, ..Row::default() };
+        let (Tracing { rows, lost, .. }, vcpu) = (&*self.tracing, self.vcpu);
+        let row = Row { at, vcpu, kind, register, value, rip };
         if self.waits {
-            // The reader's side ends with the lane.
-            let _ = lane.rows.send(row);
+            // The reader's side is there as long as this one.
+            let _ = rows.send(row);
             return;
         }
-        let missing = Row { at, kind: Kind::Lost, value: self.missing, ..Row::default() };
-        if self.missing > 0 && lane.rows.try_send(missing).is_ok() {
+        let missing = Row { at, vcpu, kind: Kind::Lost, value: self.missing, ..Row::default() };
+        if self.missing > 0 && rows.try_send(missing).is_ok() {
             self.missing = 0;
         }
-        if self.missing > 0 || lane.rows.try_send(row).is_err() {
+        if self.missing > 0 || rows.try_send(row).is_err() {
             self.missing += 1;
-            lane.lost.fetch_add(1, Ordering::Relaxed);
+            lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -241,15 +215,11 @@ impl Tracer {
         self.row(at, kind, register, value, rip);
         // The guest overwrites counts of the counter that it writes.
         let written = if kind == Kind::Write { counter_of(register) } else { None };
-        self.notes_but(written, at, pmu);
+        self.notes(at, pmu, written);
     }
 
-    /// Adds what the host side told the counters.
-    pub fn notes<H: HostCounters>(&mut self, at: u64, pmu: &mut Vpmu<H>) {
-        self.notes_but(None, at, pmu);
-    }
-
-    fn notes_but<H: HostCounters>(&mut self, written: Option<CounterId>, at: u64, pmu: &mut Vpmu<H>) {
+    /// Adds what the host side told the counters, but for counts of the one that was `written`.
+    pub fn notes<H: HostCounters>(&mut self, at: u64, pmu: &mut Vpmu<H>, written: Option<CounterId>) {
         for note in pmu.take_notes() {
             match note {
                 Note::Signalled(signalled) => {
@@ -279,10 +249,8 @@ impl Tracer {
 
     /// Adds a switch of the thread since the last entry.
     pub fn switches(&mut self, at: u64, switched: bool, slept: bool) {
-        for (happened, kind) in [(switched, Kind::Slice), (slept, Kind::Sleep)] {
-            if happened {
-                self.row(at, kind, 0, 0, 0);
-            }
+        for (_, kind) in [(switched, Kind::Slice), (slept, Kind::Sleep)].into_iter().filter(|(happened, _)| *happened) {
+            self.row(at, kind, 0, 0, 0);
         }
     }
 
@@ -315,21 +283,20 @@ mod tests {
     #[test]
     fn rows_come_out_as_they_went_in_and_a_full_ring_says_what_is_missing() {
         let tracing = Tracing::new(1);
-        let mut tracer = Tracer::new(&tracing, 0, 1000, false).unwrap();
-        assert!(Tracer::new(&tracing, 1, 1000, false).is_none());
+        let mut tracer = Tracer::new(&tracing, 7, 1000, false);
         tracer.entry(1);
         for n in 0..ROOM as u64 + 5 {
             tracer.row(n, Kind::Write, 0x38f, n << 40, n);
         }
-        let lane = &tracing.lanes[0];
-        assert_eq!((lane.lost(), lane.khz()), (5, 1000));
-        let pop = || lane.pop(7);
+        assert_eq!([&tracing.lost, &tracing.khz].map(|n| n.load(Ordering::Relaxed)), [5, 1000]);
+        let pop = || tracing.pop();
         assert_eq!(pop(), Some(Row { at: 0, vcpu: 7, kind: Kind::Write, register: 0x38f, value: 0, rip: 0 }));
         assert_eq!(pop().map(|row| (row.value, row.rip)), Some((1 << 40, 1)));
         tracer.entry(ROOM as u64 + 9);
         let rest: Vec<Row> = std::iter::from_fn(pop).collect();
         let [.., lost, entry] = &rest[..] else { panic!() };
         assert_eq!((rest.len(), lost.kind, lost.value, entry.kind), (ROOM, Kind::Lost, 5, Kind::Entry));
+        assert_eq!((lost.vcpu, entry.vcpu), (7, 7));
         assert!(Kind::ALL.iter().all(|kind| Kind::from_key(kind.key().as_bytes()) == Some(*kind)));
     }
 }

@@ -1,8 +1,7 @@
 //! Counters without host events: a virtual clock counts and a timer signals, at no cost, behind [`host_pmu::floor`].
 
-use host_pmu::arming::{Arming, Setting};
 use host_pmu::backend::Scale;
-use host_pmu::floor::{Floor, Timer};
+use host_pmu::floor::{Floor, Setting, Timer};
 use host_pmu::side::HostPmu;
 
 use crate::clock::Clock;
@@ -15,30 +14,27 @@ pub(crate) type SimFloor = Floor<ClockTimer>;
 #[derive(Debug)]
 pub struct ClockTimer {
     pub(crate) clock: Clock,
-    /// Time of the timer's next signal; `u64::MAX` if not armed.
-    next: u64,
-    /// Time between the signals after it.
-    every: u64,
+    setting: Setting,
 }
 
 /// Creates the counters of one vCPU thread; `counts_per_ms` at the TSC rate is its frequency in kHz.
 pub(crate) fn floor(clock: Clock, counts_per_ms: u64) -> SimFloor {
-    let timer = ClockTimer { clock, next: u64::MAX, every: 0 };
-    Floor::by(timer, Scale::new(counts_per_ms, 1_000_000), Arming::new(1000, 0))
+    Floor::by(ClockTimer { clock, setting: Setting::OFF }, Scale::new(counts_per_ms, 1_000_000), 1000, 0)
 }
 
 impl ClockTimer {
     /// Returns the ns until the timer signals.
     pub const fn ns_to_signal(&self) -> u64 {
-        if self.next == u64::MAX { u64::MAX } else { self.next.saturating_sub(self.clock.now()) }
+        let Setting { first, .. } = self.setting;
+        if first == u64::MAX { u64::MAX } else { first.saturating_sub(self.clock.now()) }
     }
 
     /// Takes the timer's signal; returns whether one was due. Several merge.
     pub const fn take_signal(&mut self) -> bool {
         let now = self.clock.now();
-        let due = self.next <= now;
+        let due = self.setting.first <= now;
         if due {
-            self.next = now + self.every - (now - self.next) % self.every;
+            self.setting.first = self.setting.next(now);
         }
         due
     }
@@ -50,10 +46,7 @@ impl Timer for ClockTimer {
     }
 
     fn set(&mut self, setting: Setting) {
-        (self.next, self.every) = match setting {
-            Setting::At { first, every } => (first, every),
-            Setting::Off => (u64::MAX, 0),
-        };
+        self.setting = setting;
     }
 }
 

@@ -147,7 +147,7 @@ fn open_with<H: SimHost + 'static>(
             let schedule = Schedule::new(model.host.slice, sharing, vcpu / cpus, others);
             let places = streams.of(Purpose::Rotation).clone();
             let vpmu = Vpmu::new(pmu, behind(Clock::new(schedule, streams)));
-            let tracer = plan.trace.as_ref().and_then(|trace| Tracer::new(trace, vcpu as usize, NS_KHZ, true));
+            let tracer = plan.trace.as_ref().map(|trace| Tracer::new(trace, vcpu as u16, NS_KHZ, true));
             let vcpu = Vcpu::new(Rc::clone(model), vpmu).traced(tracer);
             Guest::new(
                 vcpu,

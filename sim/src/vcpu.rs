@@ -251,7 +251,7 @@ impl<H: SimHost> Vcpu<H> {
     fn trace_notes(&mut self) {
         if let Some(traced) = &mut self.traced {
             let now = self.pmu.host().clock().now();
-            traced.tracer.notes(now, &mut self.pmu);
+            traced.tracer.notes(now, &mut self.pmu, None);
         }
     }
 

@@ -65,15 +65,6 @@ pub fn monitor_attr(switches: bool) -> perf_event_attr {
     attr
 }
 
-/// Returns the attribute of an event that samples a thread, disabled at first. Fields of its records and its period are
-/// the caller's.
-pub fn sampling_attr(type_: u32, config: u64) -> perf_event_attr {
-    let mut attr = base(type_, config);
-    attr.__bindgen_anon_2.wakeup_events = 1;
-    attr.set_disabled(1);
-    attr
-}
-
 /// Returns the attribute of a gate: it counts nothing and leads a group of events of `kind`, which stop and start with it.
 pub fn gate_attr(kind: EventKind) -> perf_event_attr {
     let mut attr = monitor_attr(false);
@@ -94,9 +85,9 @@ pub fn leader_attr() -> perf_event_attr {
     attr
 }
 
-/// The times of records are CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is safe in an NMI.
+/// Returns the attribute of an event that is the caller's. The times of records are CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is safe in an NMI.
 /// Events that share a ring share a clock (`perf_event_set_output`).
-fn base(type_: u32, config: u64) -> perf_event_attr {
+pub(crate) fn base(type_: u32, config: u64) -> perf_event_attr {
     let size = size_of::<perf_event_attr>() as u32;
     let mut attr =
         perf_event_attr { type_, size, config, clockid: libc::CLOCK_MONOTONIC, ..perf_event_attr::default() };

@@ -80,7 +80,7 @@ fn translated(selection: Selection, host: Vendor) -> Option<Selection> {
 }
 
 /// Directory in which the kernel lists the PMUs.
-const DEVICES: &str = "/sys/bus/event_source/devices";
+pub(super) const DEVICES: &str = "/sys/bus/event_source/devices";
 /// The processor's PMU; on hybrid processors that of the cores that have either.
 const CORE_PMUS: [&str; 2] = ["cpu", "cpu_core"];
 
@@ -96,12 +96,8 @@ pub(super) struct Offers {
 }
 
 impl Offers {
-    /// Reads the abilities of this host's PMU.
-    pub(super) fn of_this_host() -> Self {
-        Self::listed_in(Path::new(DEVICES))
-    }
-
-    fn listed_in(devices: &Path) -> Self {
+    /// Reads the abilities of the host's PMU, whose PMUs are listed in this directory.
+    pub(super) fn listed_in(devices: &Path) -> Self {
         let has = |what: &str| CORE_PMUS.iter().any(|pmu| devices.join(pmu).join(what).exists());
         let no_reference = has("events/cpu-cycles") && !has("events/ref-cycles");
         Self { transactions: has("format/in_tx_cp"), slots: has("events/slots"), no_reference }
@@ -109,18 +105,16 @@ impl Offers {
 
     /// Checks that a hardware event for `spec` would count what the guest asks for.
     pub(super) fn check(self, spec: Spec) -> Result<(), HostError> {
-        match spec.0 {
-            Source::Fixed { index: 3, .. } if !self.slots => {
-                Err(HostError::Absent { what: "pipeline slots (fixed counter 3, TOPDOWN.SLOTS)" })
-            }
+        Err(HostError::Absent(match spec.0 {
+            Source::Fixed { index: 3, .. } if !self.slots => "pipeline slots (fixed counter 3, TOPDOWN.SLOTS)",
             Source::Fixed { index: 2, .. } if self.no_reference => {
-                Err(HostError::Absent { what: "reference cycles (fixed counter 2), which AMD's have since Zen 4" })
+                "reference cycles (fixed counter 2), which AMD's have since Zen 4"
             }
             Source::Selector(_) if spec.is_transactional() && !self.transactions => {
-                Err(HostError::Absent { what: "events of transactions (IN_TX, IN_TXCP)" })
+                "events of transactions (IN_TX, IN_TXCP)"
             }
-            Source::Fixed { .. } | Source::Selector(_) => Ok(()),
-        }
+            Source::Fixed { .. } | Source::Selector(_) => return Ok(()),
+        }))
     }
 }
 

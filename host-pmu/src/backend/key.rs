@@ -3,23 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Serialize;
 use thiserror::Error;
 
 /// A backend, as named on the command line.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BackendKey {
     /// Hardware events.
     Hardware,
     /// ns of the vCPU thread, as stand-in for cycles.
     CpuClock,
     /// The CPU clock at a rate of its own in place of the TSC's: for hosts on which an exit takes long, so that short
-    /// periods leave the guest time.
-    CpuClockAt {
-        /// Counts per microsecond, 1 to 10 000.
-        mhz: u32,
-    },
+    /// periods leave the guest time. In counts per microsecond, 1 to 10 000.
+    CpuClockAt(u32),
     /// A tracepoint, as stand-in.
     Tracepoint {
         /// The group, a folder below `events/`.
@@ -74,7 +69,7 @@ impl BackendKey {
         match self {
             // A period is a few occurrences: at one count per TSC tick the guest would do nothing but overflow.
             Self::Tracepoint { .. } => Some(period),
-            Self::CpuClockAt { mhz } => Some(u64::from(*mhz) * 1000),
+            Self::CpuClockAt(mhz) => Some(u64::from(*mhz) * 1000),
             _ => None,
         }
     }
@@ -89,15 +84,9 @@ impl fmt::Display for BackendKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tracepoint { group, name } => write!(f, "tracepoint:{group}/{name}"),
-            Self::CpuClockAt { mhz } => write!(f, "cpu-clock:{mhz}MHz"),
+            Self::CpuClockAt(mhz) => write!(f, "cpu-clock:{mhz}MHz"),
             plain => f.write_str(TABLE.iter().find(|row| row.0 == *plain).map_or("", |row| row.1)),
         }
-    }
-}
-
-impl From<BackendKey> for String {
-    fn from(key: BackendKey) -> Self {
-        key.to_string()
     }
 }
 
@@ -109,10 +98,11 @@ impl From<BackendKey> for String {
 )]
 pub struct UnknownBackend(pub String);
 
-/// Returns whether a tracepoint may have this group or name. A path is built from both: neither may climb out of events/.
-pub(crate) fn is_tracepoint_part(part: &str) -> bool {
+/// Returns group and name of a tracepoint, with one of these between them. A path is built from both: neither may climb out of events/.
+pub(crate) fn tracepoint<'a>(text: &'a str, between: &[char]) -> Option<(&'a str, &'a str)> {
     let may_be = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (1..=128).contains(&part.len()) && part.bytes().all(may_be)
+    let is_part = |part: &str| (1..=128).contains(&part.len()) && part.bytes().all(may_be);
+    text.split_once(between).filter(|(group, name)| is_part(group) && is_part(name))
 }
 
 impl FromStr for BackendKey {
@@ -124,12 +114,10 @@ impl FromStr for BackendKey {
         } else if let Some(rate) = text.strip_prefix("cpu-clock:") {
             let mhz = rate.strip_suffix("MHz").filter(|number| number.bytes().all(|b| b.is_ascii_digit()));
             let mhz = mhz.and_then(|number| number.parse().ok()).filter(|mhz| (1..=MOST_MHZ).contains(mhz));
-            mhz.map(|mhz| Self::CpuClockAt { mhz })
+            mhz.map(Self::CpuClockAt)
         } else {
-            let parts = text.strip_prefix("tracepoint:").and_then(|event| event.split_once(['/', ':']));
-            parts
-                .filter(|(group, name)| is_tracepoint_part(group) && is_tracepoint_part(name))
-                .map(|(group, name)| Self::Tracepoint { group: group.to_owned(), name: name.to_owned() })
+            let parts = text.strip_prefix("tracepoint:").and_then(|event| tracepoint(event, &['/', ':']));
+            parts.map(|(group, name)| Self::Tracepoint { group: group.to_owned(), name: name.to_owned() })
         };
         found.ok_or_else(|| UnknownBackend(text.to_owned()))
     }
@@ -163,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_clock_at_a_rate_of_its_own_has_a_floor_at_that_rate() {
-        let slow = BackendKey::CpuClockAt { mhz: 20 };
+        let slow = BackendKey::CpuClockAt(20);
         assert_eq!((slow.pace(7), slow.is_stand_in(), BackendKey::CpuClock.pace(7)), (Some(20_000), true, None));
         let tracepoint = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_exit".to_owned() };
         assert_eq!(tracepoint.pace(7), Some(7));

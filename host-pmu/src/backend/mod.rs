@@ -14,7 +14,7 @@ use std::fmt;
 use thiserror::Error;
 
 use arch_pmu::spec::{Spec, Vendor};
-pub(crate) use key::is_tracepoint_part;
+pub(crate) use key::tracepoint;
 pub use key::{BackendKey, UnknownBackend};
 
 /// The host operations of strategies, for the calling thread.
@@ -49,39 +49,26 @@ pub trait Backend: 'static {
     fn read(&mut self, event: &mut Self::Event) -> Result<u64, HostError>;
 
     /// Returns the event's number, unique among those of this backend.
-    fn id(&self, _event: &Self::Event) -> u64 {
-        0
-    }
+    fn id(&self, event: &Self::Event) -> u64;
 
     /// Reports each event that overflowed since the last call. `false`: there are no records, or some were lost, and every
     /// running event must be read.
-    fn overflowed(&mut self, _visit: &mut dyn FnMut(Overflow)) -> bool {
-        false
-    }
+    fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool;
 
     /// Returns the event's count since it was opened, where that can be known without a host operation.
-    fn peek(&mut self, _event: &Self::Event) -> Option<u64> {
-        None
-    }
+    fn peek(&mut self, event: &Self::Event) -> Option<u64>;
 
     /// Opens the gate: every event that is not paused counts.
-    fn open_gate(&mut self) -> Result<(), HostError> {
-        Ok(())
-    }
+    fn open_gate(&mut self) -> Result<(), HostError>;
 
     /// Shuts the gate: no event counts. Reports (id, count) for each event.
-    fn shut_gate(&mut self, _visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
-        Ok(())
-    }
+    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError>;
 
     /// Returns whether [`sched_in`](Self::sched_in) may find a new slice; the question does not consume it.
-    #[inline]
-    fn may_have_switched(&self) -> bool {
-        true
-    }
+    fn may_have_switched(&self) -> bool;
 
     /// Leaves the gate, which no event is behind any more: events are single ones from now on.
-    fn leave_gate(&mut self) {}
+    fn leave_gate(&mut self);
 
     /// Returns whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
@@ -97,15 +84,10 @@ pub trait Backend: 'static {
 
     /// Returns whether an event was pinned and got no counter: it has stopped for good, and no overflow of it will be
     /// reported. Not a host operation.
-    fn is_lost(&self, event: &Self::Event) -> bool {
-        let _ = event;
-        false
-    }
+    fn is_lost(&self, event: &Self::Event) -> bool;
 
     /// Returns whether the gate's leader, which alone is pinned where there is a gate, got no counter.
-    fn is_gate_lost(&self) -> bool {
-        false
-    }
+    fn is_gate_lost(&self) -> bool;
 
     /// Returns the number of throttle records that [`overflowed`](Self::overflowed) has met so far; 0 where there are no records.
     fn throttled(&self) -> u64 {
@@ -153,11 +135,8 @@ pub enum HostError {
         remedy: &'static str,
     },
     /// The host's PMU cannot count it, although the kernel would open an event.
-    #[error("this host's PMU does not count {what}")]
-    Absent {
-        /// The event.
-        what: &'static str,
-    },
+    #[error("this host's PMU does not count {0}")]
+    Absent(&'static str),
     /// The event has an encoding of the other vendor, and no counterpart on this host.
     #[error(
         "event {config:#x} has {name}'s encoding and no known counterpart on this host's PMU: give the guest a --cpu of the host's \

@@ -7,11 +7,10 @@
 //! The second ring takes the records of every event of the thread (IOC_SET_OUTPUT): the event and count of an overflow need no
 //! system call either, and throttling is seen. An overflow takes 32 bytes.
 
-use std::io;
 use std::os::fd::OwnedFd;
 
 use perf_event_open_sys::bindings::{
-    PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE, perf_event_attr,
+    PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
 };
 
 use super::Overflow;
@@ -27,8 +26,8 @@ const SWITCH_PAGES: usize = 1;
 /// Notices sched-ins and throttling of the calling thread's events.
 #[derive(Debug)]
 pub struct Monitor {
-    ring: Option<(OwnedFd, sys::Ring)>,
-    switches: Option<(OwnedFd, sys::Ring)>,
+    ring: Option<sys::Ring>,
+    switches: Option<sys::Ring>,
     /// A switch that [`sched_in`](Self::sched_in), [`switched`](Self::switched) or [`slices`](Self::slices) has not reported yet.
     unreported: [bool; 3],
     /// The thread's context switches at the last read, where there is no ring of them.
@@ -75,7 +74,7 @@ impl Monitor {
     /// Creates a monitor of the calling thread. If the kernel refuses the ring (locked-memory limit), slices come from the thread's
     /// context-switch counts and throttling is not seen.
     pub fn open() -> Self {
-        let open = |attr, pages| Self::open_ring(attr, pages).ok();
+        let open = |attr, pages| sys::Ring::map(sys::open_on_this_thread(attr, None).ok()?, pages).ok();
         Self {
             ring: open(monitor_attr(false), RING_PAGES),
             switches: open(monitor_attr(true), SWITCH_PAGES),
@@ -89,12 +88,6 @@ impl Monitor {
         Self { ring: None, switches: None, unreported: [false; 3], seen, sleeps, records: Records::default() }
     }
 
-    fn open_ring(attr: perf_event_attr, pages: usize) -> io::Result<(OwnedFd, sys::Ring)> {
-        let fd = sys::open_on_this_thread(attr, None)?;
-        let ring = sys::Ring::map(&fd, pages)?;
-        Ok((fd, ring))
-    }
-
     /// Returns whether throttling is seen.
     pub const fn sees_records(&self) -> bool {
         self.ring.is_some()
@@ -104,7 +97,7 @@ impl Monitor {
     /// where there is a ring.
     #[inline]
     pub fn may_have_switched(&self) -> bool {
-        self.unreported[0] || self.switches.as_ref().is_none_or(|(_, ring)| ring.has_more())
+        self.unreported[0] || self.switches.as_ref().is_none_or(sys::Ring::has_more)
     }
 
     /// Returns whether the thread was switched out and in since the last call.
@@ -134,8 +127,8 @@ impl Monitor {
     }
 
     fn takes_switch(&mut self, asker: usize) -> bool {
-        if let Some((_, ring)) = &mut self.switches
-            && ring.skip()
+        if let Some(ring) = &mut self.switches
+            && ring.drain(|_, _| ()) > 0
         {
             self.unreported = [true; 3];
         }
@@ -145,13 +138,13 @@ impl Monitor {
     /// Sends the records of `event` to the monitor's ring. A kernel that keeps hardware and software events of a thread in
     /// contexts of their own (before 6.2, without the backport of 24d3ae2f37d8) refuses that for a hardware event: `false`.
     pub(crate) fn adopt(&self, event: &OwnedFd) -> bool {
-        self.ring.as_ref().is_some_and(|(fd, _)| sys::set_output(event, fd).is_ok())
+        self.ring.as_ref().is_some_and(|ring| sys::set_output(event, &ring.fd).is_ok())
     }
 
     /// Reports each event that overflowed since the last call, with its host count; `false` if records were lost.
     #[inline]
     pub fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
-        let Some((_, ring)) = &mut self.ring else { return false };
+        let Some(ring) = &mut self.ring else { return false };
         let records = &mut self.records;
         let lost = records.lost;
         let used = ring.drain(|type_, [id, time, count]| {
@@ -168,7 +161,7 @@ impl Monitor {
     /// it is a load of shared memory.
     pub(crate) fn throttles(&self) -> bool {
         let throttles = |type_| matches!(type_, PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE);
-        self.ring.as_ref().is_some_and(|(_, ring)| ring.any(throttles))
+        self.ring.as_ref().is_some_and(|ring| ring.any(throttles))
     }
 }
 
@@ -179,7 +172,8 @@ pub(super) mod tests {
     impl Monitor {
         /// Puts a record of `type_` into its ring in place of one of the kernel's; returns whether it has a ring.
         pub(crate) fn forge(&mut self, type_: u32) -> bool {
-            self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()
+            self.ring = self.ring.take().map(|ring| ring.forge(type_));
+            self.ring.is_some()
         }
     }
 

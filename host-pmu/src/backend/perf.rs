@@ -1,7 +1,6 @@
 //! Host events by `perf_event_open`, bound to the thread that opens them.
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -25,9 +24,9 @@ const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
 
 /// Bounds of the shortest period asked of a clock, ns.
-const MIN_CLOCK_PERIOD: RangeInclusive<u64> = 50_000..=2_000_000;
+const CLOCK_PERIODS: [u64; 2] = [50_000, 2_000_000];
 /// Shortest period of a clock in system calls of this host: a timer interrupt and a signal cost as much as some tens of them.
-const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
+const CLOCK_PERIOD_CALLS: u64 = 200;
 
 /// Returns the shortest period asked of a clock on this host, ns.
 ///
@@ -35,8 +34,8 @@ const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
 /// 10 µs until the vCPU thread reads it. Where these cost as much (nested hosts; emulated ones far more), the thread makes no
 /// progress. The count of an overflow stays exact; its signal is late by up to this time.
 pub fn shortest_clock_period() -> u64 {
-    let (least, most) = MIN_CLOCK_PERIOD.into_inner();
-    sys::cheapest_call_ns().saturating_mul(MIN_CLOCK_PERIOD_CALLS).clamp(least, most)
+    let [least, most] = CLOCK_PERIODS;
+    sys::cheapest_call_ns().saturating_mul(CLOCK_PERIOD_CALLS).clamp(least, most)
 }
 
 /// Opens perf events on the calling thread; overflows raise [`crate::kick::signal`] there.
@@ -73,7 +72,7 @@ impl PerfBackend {
         let (kind, scale, shortest_period) = match key {
             BackendKey::Hardware => (EventKind::Hardware, Scale::ONE, SHORTEST_PERIOD),
             BackendKey::CpuClock => clock(Scale::new(tsc_khz, 1_000_000)),
-            BackendKey::CpuClockAt { mhz } => clock(Scale::new(u64::from(*mhz), 1000)),
+            BackendKey::CpuClockAt(mhz) => clock(Scale::new(u64::from(*mhz), 1000)),
             BackendKey::Tracepoint { group, name } => {
                 (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE, 1)
             }
@@ -82,8 +81,8 @@ impl PerfBackend {
             }
         };
         let is_hardware = kind == EventKind::Hardware;
-        let gate = strategy.is_some_and(|strategy| strategy.gate);
-        let virtual_pauses = strategy.is_some_and(|strategy| strategy.pause == Pause::Virtual);
+        let of = |strategy: &Strategy| (strategy.gate, strategy.pause == Pause::Virtual);
+        let (gate, virtual_pauses) = strategy.map_or((false, false), of);
         let anchored = virtual_pauses && kind == EventKind::CpuClock;
         let leads = gate.then(|| gate_attr(kind)).or_else(|| anchored.then(leader_attr));
         let leader = leads.map(|attr| asked("perf_event_open", sys::open_on_this_thread(attr, None))).transpose()?;
@@ -94,7 +93,7 @@ impl PerfBackend {
         let shortest = scale.to_guest(shortest_period);
         Ok(Self {
             kind,
-            offers: Offers::of_this_host(),
+            offers: Offers::listed_in(encoding::DEVICES.as_ref()),
             vendor: is_hardware.then(encoding::host_vendor).flatten(),
             scale,
             shortest_period,
@@ -113,21 +112,16 @@ impl PerfBackend {
 
 /// Reads the id of a tracepoint from tracefs.
 pub fn tracepoint_id(group: &str, name: &str) -> Result<u64, HostError> {
-    let roots = TRACEFS.map(Path::new);
-    let Some(root) = roots.iter().find(|root| root.join("events").is_dir()) else {
-        return Err(HostError::Os {
-            call: "tracefs is not mounted, or not readable by this user",
-            errno: libc::ENOENT,
-            remedy: "; mount it with: mount -t tracefs tracefs /sys/kernel/tracing",
-        });
-    };
-    let id = std::fs::read_to_string(root.join("events").join(group).join(name).join("id"));
+    let events = TRACEFS.map(|root| Path::new(root).join("events")).into_iter().find(|events| events.is_dir());
+    let events = events.ok_or_else(|| os(NO_TRACEFS, &io::Error::from_raw_os_error(libc::ENOENT)))?;
+    let id = std::fs::read_to_string(events.join(group).join(name).join("id"));
     asked("read the tracepoint's id", id.and_then(|id| id.trim().parse().map_err(io::Error::other)))
 }
 
 /// The calls that make an event signal its thread.
 const SIGNAL: &str = "fcntl on a perf event";
 const READ: &str = "read of a perf event";
+const NO_TRACEFS: &str = "tracefs is not mounted, or not readable by this user";
 
 /// Names the call that failed.
 fn asked<T>(call: &'static str, result: io::Result<T>) -> Result<T, HostError> {
@@ -147,7 +141,13 @@ pub(crate) fn os(call: &'static str, error: &io::Error) -> HostError {
             "; a guest with a mediated vPMU has the PMU (Linux 7.0: end it, or load kvm_amd or kvm_intel with \
              enable_mediated_pmu=0), or the PMU has no interrupt: use cpu-clock"
         }
+        (NO_TRACEFS, _) => "; mount it with: mount -t tracefs tracefs /sys/kernel/tracing",
         ("read the tracepoint's id", _) => "; ls /sys/kernel/tracing/events has those of this host",
+        // Each timer has a place in the queue of signals, which all processes of a user share.
+        ("timer_create", libc::EAGAIN) => {
+            "; this user's queue of signals is full (RLIMIT_SIGPENDING): raise the limit with ulimit -i, or end the process whose \
+             signals fill it (SigQ in /proc/PID/status is their number and the limit)"
+        }
         (_, libc::EMFILE) => "; too many open files: raise the limit with ulimit -n",
         ("perf_event_open", libc::ENOSYS) => {
             "; this kernel is built without CONFIG_PERF_EVENTS, or a seccomp profile hides it"
@@ -167,9 +167,13 @@ pub struct PerfEvent {
 /// Room for a group read: their number, then two words for each event a bank may hold, and for the leader.
 const GROUP_WORDS: usize = 1 + 2 * (MAX_POOL + MAX_COUNTERS + 1);
 
-/// Returns the id and count of each event of a group that was read.
-fn pairs(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
-    words.get(1..).unwrap_or_default().chunks_exact(2).map(|pair| (pair[1], pair[0]))
+/// Reads a group: reports the id and count of each event.
+fn read_group(leader: &OwnedFd, mut visit: impl FnMut(u64, u64)) -> Result<(), HostError> {
+    let mut words = [0; GROUP_WORDS];
+    let got = asked(READ, sys::read(leader, &mut words))?;
+    let (_, pairs) = words[..got].split_first().ok_or(HostError::PinnedLost)?;
+    pairs.chunks_exact(2).for_each(|pair| visit(pair[1], pair[0]));
+    Ok(())
 }
 
 impl PerfBackend {
@@ -208,10 +212,8 @@ impl PerfBackend {
     /// Reads the count of an event, in host counts.
     fn count(event: &PerfEvent) -> Result<u64, HostError> {
         let mut count = [0];
-        match asked(READ, sys::read(&event.fd, &mut count))? {
-            0 => Err(HostError::PinnedLost),
-            _ => Ok(count[0]),
-        }
+        let got = asked(READ, sys::read(&event.fd, &mut count))?;
+        count[..got].first().copied().ok_or(HostError::PinnedLost)
     }
 }
 
@@ -255,15 +257,13 @@ impl Backend for PerfBackend {
         // Enabling an event stops and starts all others of the thread for a moment.
         self.anchors.0.clear();
         asked("IOC_ENABLE", sys::enable(&event.fd))?;
-        match &self.leader {
-            // Linux 6.18 starts an event under a leader of another PMU with the thread's next slice; the leader's own start starts all.
-            // Hardware events take their leader to their PMU.
-            Some(leader) if self.is_open && self.kind != EventKind::Hardware => {
-                asked("IOC_DISABLE", sys::disable(leader))?;
-                asked("IOC_ENABLE", sys::enable(leader))
-            }
-            _ => Ok(()),
+        // Linux 6.18 starts an event under a leader of another PMU with the thread's next slice; the leader's own start starts all.
+        // Hardware events take their leader to their PMU.
+        if let Some(leader) = self.leader.as_ref().filter(|_| self.is_open && self.kind != EventKind::Hardware) {
+            asked("IOC_DISABLE", sys::disable(leader))?;
+            asked("IOC_ENABLE", sys::enable(leader))?;
         }
+        Ok(())
     }
 
     fn set_period(&mut self, event: &mut PerfEvent, period: u64) -> Result<(), HostError> {
@@ -274,16 +274,15 @@ impl Backend for PerfBackend {
         let Some(leader) = self.leader.as_ref().filter(|_| self.anchors.is_kept()) else {
             return Ok(self.scale.to_guest(Self::count(event)?));
         };
-        let mut words = [0; GROUP_WORDS];
-        let got = asked(READ, sys::read(leader, &mut words))?;
-        let at = sys::monotonic_ns();
         self.anchors.0.clear();
-        if !self.monitor.switched() {
-            pairs(&words[..got]).for_each(|(id, count)| self.anchors.set(id, count, at));
+        read_group(leader, |id, count| self.anchors.set(id, count, 0))?;
+        let at = sys::monotonic_ns();
+        self.anchors.0.iter_mut().for_each(|anchor| anchor.at = at);
+        let own = self.anchors.count(event.id, at);
+        if self.monitor.switched() {
+            self.anchors.0.clear();
         }
-        let own = pairs(&words[..got]).find(|(id, _)| *id == event.id);
-        let (_, count) = own.ok_or(HostError::PinnedLost)?;
-        Ok(self.scale.to_guest(count))
+        own.map(|count| self.scale.to_guest(count)).ok_or(HostError::PinnedLost)
     }
 
     fn peek(&mut self, event: &PerfEvent) -> Option<u64> {
@@ -330,10 +329,7 @@ impl Backend for PerfBackend {
         let Some(leader) = &self.leader else { return Ok(()) };
         asked("IOC_DISABLE", sys::disable(leader))?;
         self.is_open = false;
-        let mut words = [0; GROUP_WORDS];
-        let got = asked(READ, sys::read(leader, &mut words))?;
-        pairs(&words[..got]).for_each(|(id, count)| visit(id, self.scale.to_guest(count)));
-        if got > 0 { Ok(()) } else { Err(HostError::PinnedLost) }
+        read_group(leader, |id, count| visit(id, self.scale.to_guest(count)))
     }
 
     fn leave_gate(&mut self) {
@@ -361,7 +357,7 @@ impl Backend for PerfBackend {
         // Only the leader of hardware events is pinned.
         let pinned = self.facts.gate && self.kind == EventKind::Hardware;
         let leader = self.leader.as_ref().filter(|_| pinned);
-        leader.is_some_and(|leader| matches!(sys::read(leader, &mut [0; GROUP_WORDS]), Ok(0)))
+        leader.is_some_and(|leader| read_group(leader, |_, _| ()) == Err(HostError::PinnedLost))
     }
 
     fn throttled(&self) -> u64 {

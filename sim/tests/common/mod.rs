@@ -111,10 +111,10 @@ pub(crate) fn trace_of(model: &Model, plan: &Plan) -> (GuestOutcome, Vec<Row>) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let (mut rows, lane) = (Vec::new(), &tracing.lanes[0]);
+            let mut rows = Vec::new();
             loop {
                 let last = done.load(Ordering::Acquire);
-                rows.extend(std::iter::from_fn(|| lane.pop(0)));
+                rows.extend(std::iter::from_fn(|| tracing.pop()));
                 if last {
                     return rows;
                 }

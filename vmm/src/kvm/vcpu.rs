@@ -212,7 +212,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     #[inline]
     fn trace_notes(&mut self) {
         if let Some(tracer) = &mut self.parts.tracer {
-            tracer.notes(self.returned_at, &mut self.parts.pmu);
+            tracer.notes(self.returned_at, &mut self.parts.pmu, None);
         }
     }
 
@@ -220,7 +220,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     fn trace_pmi(&mut self, kind: Kind, Delivered { delivery, merged, .. }: Delivered) {
         if let Some(tracer) = &mut self.parts.tracer {
             tracer.pmi(self.returned_at, kind, delivery, merged);
-            tracer.notes(self.returned_at, &mut self.parts.pmu);
+            tracer.notes(self.returned_at, &mut self.parts.pmu, None);
         }
     }
 

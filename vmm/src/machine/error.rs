@@ -1,6 +1,6 @@
 //! The reasons for which a run cannot begin, or has no result.
 
-use host_pmu::kick::TimerError;
+use host_pmu::backend::HostError;
 use thiserror::Error;
 
 use crate::boot::error::BootError;
@@ -25,9 +25,9 @@ pub enum MachineError {
     /// A vCPU thread cannot be confined.
     #[error(transparent)]
     Seccomp(#[from] SeccompError),
-    /// A vCPU's thread cannot have its timer.
+    /// A vCPU's thread cannot have its timer or its events.
     #[error(transparent)]
-    Timer(#[from] TimerError),
+    Event(#[from] HostError),
     /// A thread of the VMM panicked, and has said why: a bug.
     #[error("{0} panicked")]
     Panicked(&'static str),
@@ -39,6 +39,6 @@ pub enum MachineError {
 impl MachineError {
     /// Returns whether the host is the reason, not the guest or the plan.
     pub const fn is_the_hosts(&self) -> bool {
-        matches!(self, Self::Kvm(_) | Self::Seccomp(_) | Self::Timer(_) | Self::Host(_))
+        matches!(self, Self::Kvm(_) | Self::Seccomp(_) | Self::Event(_) | Self::Host(_))
     }
 }

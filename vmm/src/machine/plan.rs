@@ -80,8 +80,6 @@ pub(super) fn open<W: Work>(behind: &CounterSource, tsc_khz: u64, work: W) -> Re
     match behind {
         CounterSource::Floor | CounterSource::Kvm { .. } => Ok(work.run(Floor::new(tsc_khz, tsc_khz)?)),
         CounterSource::PacedFloor { counts_per_ms } => Ok(work.run(Floor::new(tsc_khz, *counts_per_ms)?)),
-        CounterSource::Events { backend, strategy } => {
-            open::open(backend, strategy, tsc_khz, work).map_err(|error| MachineError::Host(error.to_string()))
-        }
+        CounterSource::Events { backend, strategy } => Ok(open::open(backend, strategy, tsc_khz, work)?),
     }
 }

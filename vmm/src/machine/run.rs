@@ -179,7 +179,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             stop: &shared.crew.stop,
             nested,
             sampler,
-            tracer: shared.plan.trace.as_ref().and_then(|trace| Tracer::new(trace, cpu, tsc_khz, false)),
+            tracer: shared.plan.trace.as_ref().map(|trace| Tracer::new(trace, cpu as u16, tsc_khz, false)),
         };
         let mut vcpu = Vcpu::new(parts, alarm, tsc_khz, shared.guest.deliveries());
         let _owner = confine_vcpu()?;

@@ -13,7 +13,7 @@ const USUAL: u32 = 20;
 
 /// Returns how often the accesses from one PMI to the next were seen.
 fn handlers_of(tracing: &Tracing) -> BTreeMap<Vec<(Kind, u32)>, u32> {
-    let rows: Vec<_> = std::iter::from_fn(|| tracing.lanes[0].pop(0)).collect();
+    let rows: Vec<_> = std::iter::from_fn(|| tracing.pop()).collect();
     let mut seen = BTreeMap::<_, u32>::new();
     for part in rows.split(|row| row.kind == Kind::Pmi).skip(1) {
         let accesses = part.iter().filter(|row| row.kind.is_access()).map(|row| (row.kind, row.register));

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::time::Duration;
 
+use host_pmu::kernel;
 use results::error::{Error, Exit, one_line};
 use results::host::noise::{Finding, Status};
 use results::host::{HostFacts, HostFs, noise};
@@ -75,6 +76,16 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
     [device, capabilities, own, Finding::of("Linux guests", status, found)]
 }
 
+/// The kernel module, which arms `kvm:STRATEGY` alone need: where there is none all is well.
+fn module_finding(fs: &HostFs) -> Finding {
+    let (status, found) = match fs.text(kernel::LOADED).map(|loaded| kernel::check_version(&loaded).map(|()| loaded)) {
+        None => (Status::Ok, "not loaded; docs/kernel-module.md says how".to_owned()),
+        Some(Ok(loaded)) => (Status::Ok, format!("vpmu_kvm is loaded, version {loaded}")),
+        Some(Err(why)) => (Status::Warn, why),
+    };
+    Finding::of("kernel module", status, found)
+}
+
 /// Reports the event sources that can stand behind the counters.
 fn event_findings(fs: &HostFs, host: &HostFacts, perfmon: bool, auto: Result<Chosen, Error>) -> [Finding; 4] {
     let remedy = perf_remedy();
@@ -119,6 +130,7 @@ pub fn diagnose(
     std::thread::sleep(watch);
     host.finish(fs);
     let mut findings = kvm_findings(fs, &host, kvm).to_vec();
+    findings.push(module_finding(fs));
     findings.extend(event_findings(fs, &host, perfmon, auto(events)));
     findings.extend(noise::findings(&host, &[]));
     Diagnosis { findings, host }
@@ -184,9 +196,12 @@ mod tests {
         for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "load"] {
             assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
+        assert!(status(&diagnosis, "kernel module").found.contains("docs/kernel-module.md"));
+        let of_another: Vec<_> = CASCADE_LAKE.iter().copied().chain([("sys/module/vpmu_kvm/version", "0\n")]).collect();
         let unreadable: Vec<_> = CASCADE_LAKE.iter().copied().filter(|(path, _)| !path.contains("tracing/")).collect();
         for (files, perfmon, check, found, remedy) in [
             (&unreadable[..], true, "tracefs", "cannot read", "remount"),
+            (&of_another[..], true, "kernel module", "of version 0,", "make load"),
             (&PVM[..], false, "perf_event_paranoid", "2, without CAP_PERFMON", "paranoid=1"),
             (&PVM[..], false, "perf_event_paranoid", "2, without CAP_PERFMON", "setcap cap_perfmon"),
         ] {

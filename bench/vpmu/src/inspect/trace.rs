@@ -174,7 +174,7 @@ fn traced(
             return Err(error);
         }
     };
-    let lost = tracing.lanes.iter().map(host_pmu::trace::Lane::lost).sum();
+    let lost = tracing.lost.load(Ordering::Relaxed);
     (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, Some(pmis), lost);
     summarize(output, &writer.finish()?, quiet);
     if lost > 0 {
@@ -193,7 +193,7 @@ fn summarize(output: &Path, meta: &Meta, quiet: bool) {
     }
 }
 
-/// Longest time between two looks at the lanes.
+/// Longest time between two looks at the ring.
 const POLL: Duration = Duration::from_millis(5);
 
 /// Writes what the vCPUs trace into files. After an error nothing more is written, and the guest is ended.
@@ -206,11 +206,8 @@ struct Drained {
 
 impl Drained {
     fn drain(&mut self, tracing: &Tracing) -> Option<Duration> {
-        let mut more = false;
-        for (vcpu, lane) in tracing.lanes.iter().enumerate() {
-            // A row that is there has a clock.
-            more |= take_turn(|| lane.pop(vcpu as u16), |row| self.add(row, lane.khz().max(1)));
-        }
+        // A row that is there has a clock.
+        let more = take_turn(|| tracing.pop(), |row| self.add(row, tracing.khz.load(Ordering::Relaxed).max(1)));
         tracing.stop.store(sys::stopped(), Ordering::Relaxed);
         (!more).then_some(POLL)
     }
@@ -241,7 +238,7 @@ mod tests {
         assert!(traced(&none, true, meta.clone(), |_| fails()).is_err());
         assert!(!none.exists());
         let error = traced(&some, true, meta, |tracing| {
-            let mut tracer = Tracer::new(&tracing, 0, 1_000_000, false).unwrap();
+            let mut tracer = Tracer::new(&tracing, 0, 1_000_000, false);
             tracer.row(1, Kind::Write, 0x38f, 1, 0);
             tracer.entry(2);
             tracer.row(3, Kind::Read, 0x38f, 1, 0);

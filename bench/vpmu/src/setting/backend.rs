@@ -26,7 +26,7 @@ pub enum BackendChoice {
 pub const fn default_period(backend: &BackendKey) -> u64 {
     match backend {
         BackendKey::Tracepoint { .. } | BackendKey::Step => 100,
-        BackendKey::CpuClockAt { mhz } => *mhz as u64 * 1000,
+        BackendKey::CpuClockAt(mhz) => *mhz as u64 * 1000,
         _ => 2_000_000,
     }
 }

@@ -120,7 +120,7 @@ impl Below {
             anyhow::bail!("{done:?}")
         };
         // A thread that ended leaves its line to the next.
-        let created = guests.split_once(" create=3/3/").and_then(|(_, rest)| rest.split(' ').next());
+        let created = guests.split_once(" open=3/3/").and_then(|(_, rest)| rest.split(' ').next());
         let ns = created.and_then(|ns| ns.parse::<u64>().ok());
         ensure!(guests.matches("tid=").count() == 1 && ns.is_some_and(|ns| ns > 0), "{guests}");
         let wanted =
@@ -183,7 +183,7 @@ impl Below {
         let release = self.middle.release();
         let (plain, stock) = (outcomes(&release, plain)?, outcomes(&release, stock)?);
         eprintln!("# {release}: {} cases; through the module: {counts}", plain.len());
-        ensure!(counts.contains("create=") && !counts.contains("create=0/"), "not through the module: {counts}");
+        ensure!(counts.contains(" open=") && !counts.contains(" open=0/"), "not through the module: {counts}");
         ensure!(plain.len() > 30 && plain == stock, "KVM {plain:?}, through the module {stock:?}");
         Ok(())
     }
