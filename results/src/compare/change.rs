@@ -4,13 +4,14 @@
 //! |---|---|---|
 //! | 8 and more, in turns | pairs of neighbouring runs, as blocks | pairs likewise |
 //! | 8 and more, else | least squares of runs whose neighbours are alike | not judged: the host wanders as much |
+//! | 5 and more turns of `ab` | pairs of turns, as blocks, by their times | pairs likewise |
 //! | fewer | the rounds, and how runs differ: as they show, pooled with [`BETWEEN_RUNS`] | not judged, but for simulations |
 
 use std::collections::BTreeMap;
 
-use super::group::{Both, MIN_RUNS};
+use super::group::{Both, MIN_RUNS, Pair};
 use super::sample::{Run, Sample};
-use crate::paired::{BETWEEN_RUNS, centre, log};
+use crate::paired::{BETWEEN_RUNS, MIN_ROUNDS, centre, log};
 use crate::stats::jackknife::{Estimate, known};
 use crate::stats::{median, related, trimmed};
 
@@ -44,21 +45,25 @@ fn in_order(sides: &Both<Vec<Level>>) -> Vec<(u64, usize, f64)> {
     order
 }
 
-/// Computes the change of runs that took turns, by pairs of neighbours in time; `None` if too many have no neighbour of the other side.
-fn in_turns(order: &[(u64, usize, f64)]) -> Option<Change> {
-    let (mut pairs, mut at) = (Vec::new(), 0);
-    while let Some(&[(_, side, one), (_, other, two)]) = order.get(at..at + 2) {
-        at += if side == other { 1 } else { 2 };
-        pairs.extend((side != other).then_some(if side == 0 { [one, two] } else { [two, one] }));
+/// Computes the change of runs that took turns, by pairs of neighbours in time; `None` if those are too few, or too many runs have no
+/// neighbour of the other side.
+pub(super) fn in_turns(sides: &Both<Vec<Level>>, of: &Pair<'_>) -> Option<Change> {
+    let (order, mut pairs, mut at) = (in_order(sides), Vec::new(), 0);
+    let (least, blocked) = if of.turns { (MIN_ROUNDS, 0.0) } else { (MIN_RUNS, BLOCKED) };
+    while let Some(&[(first, side, one), (second, other, two)]) = order.get(at..at + 2) {
+        let is_pair = side != other && (first == second || !of.turns);
+        at += if is_pair { 2 } else { 1 };
+        pairs.extend(is_pair.then_some(if side == 0 { [one, two] } else { [two, one] }));
     }
     let logs: Vec<f64> = pairs.iter().map(|[base, new]| new - base).collect();
     let base = pairs.iter().map(|[base, _]| base).sum::<f64>() / pairs.len() as f64;
-    let are_many = pairs.len() >= MIN_RUNS && 2.0 * pairs.len() as f64 >= BLOCKED * order.len() as f64;
+    let are_many = pairs.len() >= least && 2.0 * pairs.len() as f64 >= blocked * order.len() as f64;
     of_blocks(&logs, base).filter(|_| are_many)
 }
 
 /// Computes the change of runs of which one side was taken after the other.
-fn in_sequence(order: &[(u64, usize, f64)]) -> Change {
+fn in_sequence(sides: &Both<Vec<Level>>) -> Change {
+    let order = in_order(sides);
     let values: Vec<f64> = order.iter().map(|(.., value)| *value).collect();
     let of = |wanted| order.iter().map(|(_, side, _)| f64::from(u8::from(*side == wanted))).collect::<Vec<f64>>();
     let log = related::last(&values, &[vec![1.0; values.len()], of(1)]);
@@ -86,23 +91,23 @@ pub(super) fn of_few(runs: &Both<Vec<Level>>, simulated: bool) -> Change {
 }
 
 /// Computes the change of an arm's ratio to the reference arm. `None` with too few rounds for an interval.
-pub(super) fn of_arm(sides: &Both<Vec<Run>>, simulated: bool) -> Option<Change> {
+pub(super) fn of_arm(sides: &Both<Vec<Run>>, pair: &Pair<'_>) -> Option<Change> {
     let levels = |of: fn(&Run) -> Option<Estimate>| -> Both<Vec<Level>> {
         sides.each_ref().map(|side| side.iter().filter_map(|run| Some((run.started, of(run)?))).collect())
     };
     // What the rounds of a run show of its error takes longer than all the rest, and is not needed of many.
     let many = levels(|run| Some(Estimate { value: centre(&run.pairs)?, ..known(0.0) }));
     if many.iter().all(|side| side.len() >= MIN_RUNS) {
-        let order = in_order(&many);
-        return in_turns(&order).or_else(|| Some(in_sequence(&order)));
+        return in_turns(&many, pair).or_else(|| Some(in_sequence(&many)));
     }
     let runs = levels(|run| log(&run.pairs));
-    runs.iter().all(|side| !side.is_empty()).then(|| of_few(&runs, simulated))
+    runs.iter().all(|side| !side.is_empty()).then(|| of_few(&runs, pair.simulated()))
 }
 
 /// Returns the change of the mean logarithm of all arms' times, and whether it is judged: where the runs were taken in turns, or
 /// simulated, no host wanders.
-pub(super) fn of_all(arms: &[&Sample], simulated: bool) -> Option<(Change, bool)> {
+pub(super) fn of_all(arms: &[&Sample], pair: &Pair<'_>) -> Option<(Change, bool)> {
+    let simulated = pair.simulated() && !pair.turns;
     let time = |run: &Run| {
         let logs: Vec<f64> = run.values.iter().filter(|ns| **ns > 0.0).map(|ns| ns.ln()).collect();
         let shown = if simulated { trimmed::over_blocks(&logs) } else { None };
@@ -117,7 +122,7 @@ pub(super) fn of_all(arms: &[&Sample], simulated: bool) -> Option<(Change, bool)
         let mean = |all: Vec<Estimate>| Estimate { freedom: all[0].freedom, ..Estimate::mean(all.into_iter()) };
         runs.into_values().map(|(started, all)| (started, mean(all))).collect()
     });
-    let found = in_turns(&in_order(&sides)).map(|found| (found, true));
+    let found = in_turns(&sides, pair).map(|found| (found, true));
     found.or_else(|| sides.iter().all(|side| !side.is_empty()).then(|| (of_few(&sides, true), simulated)))
 }
 

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Change, Level, of_few};
+use super::change::{Change, Level, in_turns, of_few};
 use super::group::{Both, Pair, SIDES};
 use super::row::{Question, Row, SideLevel, is_same};
 use crate::document::{Arm, Record};
 use crate::metric::EXIT_PATH;
 use crate::paired::groups::groups;
 use crate::stats::jackknife::{Estimate, known, over_groups};
+use crate::stats::mean;
 use crate::verdict::Limits;
 
 /// All host operations of a PMI.
@@ -48,6 +49,8 @@ pub fn per_pmi(arm: &Arm) -> Option<BTreeMap<String, f64>> {
 
 /// Counts of one arm in one run.
 struct Work {
+    /// Start of the run.
+    started: u64,
     /// By name, each for a PMI.
     counts: BTreeMap<String, f64>,
     /// Each of its rounds has the same exits, opens and PMIs.
@@ -64,7 +67,7 @@ struct Work {
 
 impl Work {
     /// Returns the counts of an arm; `None` where nothing was counted, as below KVM's own vPMU.
-    fn of(arm: &Arm) -> Option<Self> {
+    fn of(started: u64, arm: &Arm) -> Option<Self> {
         let (counts, rounds) = (per_pmi(arm)?, &arm.rounds);
         let exits = rounds.metrics.get(EXIT_PATH.key).map_or(&[][..], |column| &column.count);
         let whole = |column: &[u64]| -> Vec<u64> {
@@ -76,21 +79,20 @@ impl Work {
         let guests: Vec<u64> = rounds.iter().filter(|round| round.complete).map(|round| round.guest).collect();
         let logs: Vec<f64> =
             exits.iter().zip(&nmis).map(|(e, n)| ((*e).max(1) as f64 / (*n).max(1) as f64).ln()).collect();
-        let mean = |logs: &[f64]| (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64);
         let spread = (logs.len() == guests.len()).then(|| over_groups(&logs, &groups(&guests).group, mean)).flatten();
         let exits = mean(&logs)?;
         let value = counts[OPERATIONS].max(f64::MIN_POSITIVE).ln();
         let operations = spread.map(|spread| Estimate { value, ..spread })?;
         let even = arm.own.host_ops.values().all(|op| op.count.is_multiple_of(nmis.len() as u64));
         let pmis = nmis.iter().sum::<u64>() as f64;
-        Some(Self { counts, repeats, pmis, even, operations, exits, rounds: nmis.len() })
+        Some(Self { started, counts, repeats, pmis, even, operations, exits, rounds: nmis.len() })
     }
 }
 
 /// Compares the counts of one arm; those of figures that are not whole are no counts of a PMI.
 pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
     let of_run = |record: &&Record| {
-        let work = Work::of(record.arm(arm)?)?;
+        let work = Work::of(record.started_unix, pair.arm(record, arm)?)?;
         // No load disturbs a simulation: what its runs have more is the build's, in whatever round.
         Some(Work { even: work.even || record.is_simulated(), ..work })
     };
@@ -105,14 +107,19 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
     }
     let names: BTreeSet<&String> = sides.iter().flatten().flat_map(|work| work.counts.keys()).collect();
     let count = |work: &Work, name: &str| work.counts.get(name).copied().unwrap_or(0.0);
-    let repeats = |works: &Vec<Work>| {
-        let same = |work: &Work, name: &&String| is_same(count(work, name), count(&works[0], name));
+    let repeats = |works: &Vec<Work>, name: &&String| {
+        let same = |name: &&String| works.iter().all(|work| is_same(count(work, name), count(&works[0], name)));
+        if pair.turns {
+            // They are many: one kind repeats although another does not.
+            return works.len() > 1 && same(name);
+        }
         // Two runs with the same operations show that they repeat; of one they must be a whole number a round.
-        (works.len() > 1 || works[0].even)
-            && works.iter().all(|work| work.repeats && names.iter().all(|name| same(work, name)))
+        (works.len() > 1 || works[0].even) && works.iter().all(|work| work.repeats) && names.iter().all(same)
     };
-    let [base_repeats, new_repeats] = sides.each_ref().map(repeats);
+    let operations: Both<Vec<Level>> =
+        sides.each_ref().map(|works| works.iter().map(|work| (work.started, work.operations)).collect());
     let row = |name: &&String| {
+        let [base_repeats, new_repeats] = sides.each_ref().map(|works| repeats(works, name));
         let levels = sides.each_ref().map(|works| {
             let value = works.iter().map(|work| count(work, name)).sum::<f64>() / works.len() as f64;
             SideLevel { value: Some(value), n: works.iter().map(|work| work.rounds).sum(), runs: works.len() }
@@ -120,11 +127,9 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
         let [base, new] = levels.map(|level| level.value.unwrap_or_default());
         let (share, least) = SPORADIC;
         let extra = (new - base).abs() * sides[1].iter().map(|work| work.pmis).sum::<f64>();
-        let exact = base_repeats && (new_repeats || extra >= least.max(share * levels[1].n as f64));
+        let exact = base_repeats && (new_repeats || !pair.turns && extra >= least.max(share * levels[1].n as f64));
         let is_judged = **name == OPERATIONS && levels.iter().all(|level| level.value > Some(0.0));
-        let found = (is_judged && !exact).then(|| {
-            let operations =
-                sides.each_ref().map(|works| works.iter().map(|work| (0, work.operations)).collect::<Vec<Level>>());
+        let of_runs = || {
             let between = BETWEEN * sides.iter().map(|works| 1.0 / works.len() as f64).sum::<f64>().sqrt();
             let [base, new] =
                 sides.each_ref().map(|works| works.iter().map(|work| work.exits).sum::<f64>() / works.len() as f64);
@@ -133,8 +138,9 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
                 log: found.log.less(&known(between.hypot(OF_EXITS * (new - base).clamp(-MOST_EXITS, MOST_EXITS)))),
                 ..found
             }
-        });
-        Row::of_counts((arm, name), limits, levels, exact, found)
+        };
+        let found = || if pair.turns { in_turns(&operations, pair) } else { Some(of_runs()) };
+        Row::of_counts((arm, name), limits, levels, exact, (is_judged && !exact).then(found).flatten())
     };
     names.iter().map(row).collect()
 }

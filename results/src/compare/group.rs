@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::facts::doubt_of;
-use crate::document::{Any, ArmKind, Record, other_cpu};
+use crate::document::{Any, Arm, ArmKind, Record, other_cpu};
 use crate::error::Error;
 use crate::read;
 use crate::table::layout::plural;
@@ -28,6 +28,8 @@ pub(super) struct Pair<'a> {
     pub(super) sides: Both<Vec<&'a Record>>,
     /// The arm that the others are divided by.
     pub(super) reference: Option<&'a String>,
+    /// Documents of one place are turns of a pair.
+    pub(super) turns: bool,
 }
 
 impl<'a> Pair<'a> {
@@ -38,6 +40,11 @@ impl<'a> Pair<'a> {
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.
     pub(super) fn simulated(&self) -> bool {
         self.all().all(Record::is_simulated)
+    }
+
+    /// Returns an arm of a document, of a turn if it is whole.
+    pub(super) fn arm<'b>(&self, record: &'b Record, name: &str) -> Option<&'b Arm> {
+        record.arm(name).filter(|arm| !self.turns || doubt_of(record, arm).is_none())
     }
 
     /// Says why an arm's figures are not whole on one of the sides; `None` if they are.
@@ -102,22 +109,28 @@ pub(super) fn of_base<'a>(base: &[Record], new: &'a [Record]) -> (Vec<&'a Record
     new.iter().partition(|record| file(record).is_some_and(|path| files.contains(&path)) || is_copy(record))
 }
 
-/// Pairs documents by what they measured, and says whether NEW lacks something of BASE; what a baseline has of other experiments is no
-/// part of the question.
+/// Pairs documents by what they measured, turns as they come, and says whether NEW lacks something of BASE; what a baseline has of other
+/// experiments is no part of the question.
 ///
 /// # Errors
 /// Exit 2 if the sides have nothing in common.
 pub(super) fn pairs<'a>(
     names: Both<&str>,
     sides: &Both<Vec<&'a Record>>,
+    turns: bool,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<Pair<'a>>, bool), Error> {
+    if let (true, Some(last)) = (turns, sides[1].last()) {
+        let (label, sides) = (group_label(last), sides.clone());
+        return Ok((vec![Pair { label, sides, reference: None, turns }], false));
+    }
     let [mut bases, mut news] = sides.each_ref().map(|side| grouped(side.iter().copied()));
     let mut pairs = Vec::new();
     bases.retain(|key, base| {
         let Some(new) = news.remove(key) else { return true };
         let sides = [std::mem::take(base), new];
-        pairs.push(Pair { label: group_label(sides[0][0]), reference: reference(&sides.concat()), sides });
+        let (label, reference) = (group_label(sides[0][0]), reference(&sides.concat()));
+        pairs.push(Pair { label, sides, reference, turns });
         false
     });
     if pairs.is_empty() {

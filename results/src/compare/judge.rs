@@ -73,6 +73,14 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Keeps "no regression" from being said.
+    pub fn doubt(&mut self, why: &str) {
+        if self.exit() != Exit::Regression {
+            let said = self.verdict.split_once(": ").map_or("", |(_, said)| said);
+            (self.exit, self.verdict) = (Exit::Inconclusive.code(), format!("inconclusive: {why}; {said}"));
+        }
+    }
+
     /// Concludes from rows that are judged. `missing` is what keeps "no regression" from being said.
     pub fn of(
         [base, new]: [Side; 2],
@@ -130,7 +138,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     let (own, others) = group::of_base(base.1, new.1);
     let sides = [base.1.iter().collect::<Vec<_>>(), others];
     let mut notes = Vec::new();
-    let (pairs, lacks) = group::pairs([base.0, new.0], &sides, &mut notes).map_err(|error| {
+    let (pairs, lacks) = group::pairs([base.0, new.0], &sides, request.turns, &mut notes).map_err(|error| {
         let why = format!("every run of {} that can be compared is also in {}", new.0, base.0);
         let same = Error::new(Exit::Inconclusive, "BASE and NEW hold the same run", why, "give another run");
         if own.is_empty() { error } else { same }
@@ -144,17 +152,20 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         let differ = facts::differences(&pair.sides[0], &pair.sides[1]);
         notes.extend(facts::conditions(&pair.sides, &["pin", "quick"]));
         notes.extend(facts::definitions(&pair.sides[0], &pair.sides[1]));
-        let (samples, is_lone) = sample::samples(pair, request, &mut notes);
-        missing = is_lone.then_some("an arm is on one side only").or(missing);
+        let (samples, lacks) = sample::samples(pair, request, &mut notes);
+        missing = lacks.or(missing);
         let mut rows = arms_of(pair, &samples, request, &mut notes);
         // Hosts that are allowed to differ do: that all arms moved says nothing.
-        if differ.is_empty() || !request.unlike_hosts_allowed {
+        if pair.turns || differ.is_empty() || !request.unlike_hosts_allowed {
             let metrics: BTreeSet<&String> = samples.iter().map(|sample| &sample.metric).collect();
-            rows.extend(metrics.into_iter().filter_map(|metric| of_all(&samples, metric, request, pair.simulated())));
+            for metric in metrics {
+                let arms: Vec<_> = samples.iter().filter(|one| one.metric == *metric && one.doubt.is_none()).collect();
+                rows.extend(of_times(ALL_ARMS, &arms, request, pair).filter(|_| !pair.turns || arms.len() > 1));
+            }
         }
         unlike.extend(differ);
         let other_counts = facts::conditions(&pair.sides, &counts::CONDITIONS);
-        if other_counts.is_empty() && request.metrics.is_empty() {
+        if other_counts.is_empty() && (pair.turns || request.metrics.is_empty()) {
             let mut whole: Vec<&String> =
                 samples.iter().filter(|one| one.doubt.is_none()).map(|one| &one.arm).collect();
             whole.dedup();
@@ -208,12 +219,12 @@ pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Compar
 
 /// The rows of arms that are divided by the reference.
 fn arms_of(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Row> {
-    let (simulated, reference) = (pair.simulated(), pair.reference.map_or("", String::as_str));
+    let reference = pair.reference.map_or("", String::as_str);
     let others = samples.par_iter().filter(|sample| sample.arm != reference);
-    let mut rows: Vec<Row> = others.map(|sample| of_arm(sample, request, simulated)).collect();
+    let mut rows: Vec<Row> = others.map(|sample| of_arm(sample, request, pair)).collect();
     let has =
         |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
-    for row in rows.iter_mut().filter(|row| !has(&row.metric)) {
+    for row in rows.iter_mut().filter(|row| !pair.turns && !has(&row.metric)) {
         row.limits.report_only = true;
         notes.push(format!("{}, {}: not judged: {reference} has none to divide it by", row.arm, row.metric));
     }
@@ -221,7 +232,11 @@ fn arms_of(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &m
 }
 
 /// The row of an arm.
-fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
+fn of_arm(sample: &Sample, request: &CompareSpec, pair: &Pair<'_>) -> Row {
+    let times = pair.turns.then(|| of_times(&sample.arm, &[sample], request, pair)).flatten();
+    if let Some(row) = times {
+        return row.doubted(sample.doubt.clone());
+    }
     let sides = sample.sides.each_ref().map(|runs| {
         let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.iter().copied()).collect();
         let n = runs.iter().map(|run| run.values.len()).sum();
@@ -230,19 +245,19 @@ fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
     let has_ratio = sides.iter().all(|side| side.value.is_some());
     let row = Row::new(Question::OneArm, (&sample.arm, &sample.metric), request.limits(&sample.metric), sides);
     let row = if has_ratio { row } else { Row { why: NO_RATIO.to_owned(), ..row } };
-    row.doubted(sample.doubt.clone()).with(change::of_arm(&sample.sides, simulated))
+    row.doubted(sample.doubt.clone()).with(change::of_arm(&sample.sides, pair))
 }
 
-/// All arms together that both sides have whole; `None` if there is none.
-fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bool) -> Option<Row> {
-    let arms: Vec<&Sample> = samples.iter().filter(|one| one.metric == metric && one.doubt.is_none()).collect();
+/// The row of the times of these arms together; `None` if there is none.
+fn of_times(name: &str, arms: &[&Sample], request: &CompareSpec, pair: &Pair<'_>) -> Option<Row> {
+    let (metric, question) = (&arms.first()?.metric, if pair.turns { Question::Turns } else { Question::AllArms });
     let side = |at: usize| {
         let runs = arms.iter().map(|arm| arm.sides[at].len()).max()?;
         let n = arms.iter().flat_map(|arm| &arm.sides[at]).map(|run| run.values.len()).sum::<usize>() / arms.len();
         Some(SideLevel { value: Some(0.0), n, runs })
     };
-    let row = Row::new(Question::AllArms, (ALL_ARMS, metric), request.limits(metric), [side(0)?, side(1)?]);
-    Some(match change::of_all(&arms, simulated) {
+    let row = Row::new(question, (name, metric), request.limits(metric), [side(0)?, side(1)?]);
+    Some(match change::of_all(arms, pair) {
         Some((found, true)) => row.with(Some(found)),
         Some((found, false)) => row.shows(found.base, found.log.value),
         None => row,
@@ -250,7 +265,7 @@ fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bo
 }
 
 /// Returns the exit of rows, and the verdict in a sentence. `doubt` is what keeps "no regression" from being said.
-pub fn conclude(rows: &[&Row], doubt: Option<&str>) -> (Exit, String) {
+fn conclude(rows: &[&Row], doubt: Option<&str>) -> (Exit, String) {
     let (counts, times): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.question == Question::Counts);
     let tally = Tally::of(times.iter().map(|row| row.verdict));
     let one_sided = counts.iter().any(|row| row.verdict == Verdict::Inconclusive);

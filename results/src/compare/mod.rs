@@ -15,19 +15,17 @@ mod judge;
 mod row;
 mod sample;
 mod show;
-mod turns;
 
 pub use counts::per_pmi;
 pub(crate) use facts::{definitions, differences};
 pub use facts::{doubt_of, facts};
 pub use group::{MIN_RUNS, group_key, group_label};
 pub(crate) use group::{grouped, reference};
-pub use judge::{Comparison, Group, Side, arms, compare, conclude};
+pub use judge::{Comparison, Group, Side, arms, compare};
 pub use row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
-pub use sample::CompareSpec;
 pub(crate) use sample::asked;
-pub use show::{add, remarks, report};
-pub use turns::{COUNTS, PMIS, turns};
+pub use sample::{CompareSpec, ROUNDS};
+pub use show::report;
 
 #[cfg(test)]
 mod tests {
@@ -270,6 +268,81 @@ mod tests {
         assert_eq!(said(&turns, "all arms"), (1, Verdict::Slower), "{}", text(&turns));
         assert!(text(&other).contains("of 8 and 8 runs; "), "{}", text(&other));
         assert!(text(&turns).contains("of 8 and 8 runs, in turns (8 pairs); "), "{}", text(&turns));
+    }
+
+    /// Compares so many pairs of turns whose arms take these times as long in NEW, with some per cent of spread from pair to pair.
+    fn in_turns(pairs: u64, ratios: [u64; 3], change: impl Fn(usize, u64, &mut Value)) -> Comparison {
+        let turn = |side: usize, pair: u64| {
+            let noise = |arm: u64| 98_000 + 4_000 * ((pair * 37 + arm * 11 + side as u64 * 7) % 41) / 40;
+            let of = |arm: &str| ["recreate", "reuse", "reuse-lazy"].iter().position(|name| *name == arm).unwrap_or(3);
+            let ratio = |arm: usize| if side == 1 { ratios.get(arm).copied().unwrap_or(100) } else { 100 };
+            let mut value = value(6, pair, |arm, _| noise(of(arm) as u64) * ratio(of(arm)) / 100);
+            change(side, pair, &mut value);
+            changed(value)
+        };
+        let [base, new] = [0, 1].map(|side| (0..pairs).map(|pair| turn(side, pair)).collect::<Vec<_>>());
+        let metrics = vec!["nmi_handler_ns".to_owned()];
+        let asked = CompareSpec { metrics, turns: true, unlike_hosts_allowed: true, ..request() };
+        compare(("a", &base), ("b", &new), &asked).unwrap()
+    }
+
+    #[test]
+    fn turns_are_judged_by_their_times_of_each_arm_and_of_all_together() {
+        let of = |ratios| in_turns(60, ratios, |_, _, _| ());
+        let found = of([100, 106, 100]);
+        assert_eq!((said(&found, "reuse"), said(&found, ALL_ARMS).1), ((1, Verdict::Slower), Verdict::NoChange));
+        assert_eq!(
+            (said(&found, "floor").1, main(&found, "reuse").blocks),
+            (Verdict::NoChange, 60),
+            "{}",
+            text(&found)
+        );
+        assert!(text(&found).contains("60 and 60 runs, in turns (60 pairs)"), "{}", text(&found));
+        assert_eq!(said(&of([106; 3]), ALL_ARMS), (1, Verdict::Slower));
+        assert_eq!((said(&of([90, 100, 100]), "recreate"), of([100; 3]).exit), ((0, Verdict::Faster), 0));
+        let few = in_turns(3, [100; 3], |_, _, _| ());
+        assert_eq!((said(&few, "reuse"), main(&few, "reuse").p_value), ((3, Verdict::Inconclusive), None));
+        assert!(main(&few, "reuse").why.starts_with("too few pairs: an interval needs 5"), "{}", text(&few));
+    }
+
+    #[test]
+    fn pairs_that_are_not_whole_are_left_out_and_many_of_them_hide_no_slow_down() {
+        let of = |tenths: u64, bad: u64| {
+            in_turns(40, [100, tenths, 100], move |side, pair, value| {
+                if side == 1 && pair < bad {
+                    value["arms"][1]["incomplete"] = json!(["a guest failed"]);
+                }
+            })
+        };
+        let few = of(100, 2);
+        assert_eq!((said(&few, "reuse"), main(&few, "reuse").blocks, few.exit), ((0, Verdict::NoChange), 38, 0));
+        let note = "reuse: 2 of 40 pairs are left out: NEW: incomplete: a guest failed";
+        assert!(few.notes.iter().any(|said| said == note), "{:?}", few.notes);
+        let many = of(100, 20);
+        assert!(
+            many.exit == 3 && many.verdict.starts_with("inconclusive: a twentieth of an arm's rounds"),
+            "{}",
+            many.verdict
+        );
+        assert_eq!(said(&of(106, 20), "reuse"), (1, Verdict::Slower));
+    }
+
+    #[test]
+    fn counts_of_turns_that_repeat_are_exact_and_others_go_by_pairs() {
+        let of = |pauses: &dyn Fn(usize, u64) -> u64| {
+            in_turns(30, [100; 3], |side, pair, value| {
+                value["arms"][1]["host_ops"]["pause"]["count"] = json!(pauses(side, pair));
+            })
+        };
+        let operations = |found: &Comparison| {
+            found.rows().find(|row| row.arm == "reuse" && row.metric == "operations/PMI").unwrap().verdict
+        };
+        assert_eq!(operations(&of(&|_, _| 7240)), Verdict::NoChange);
+        let found = of(&|side, _| 7240 + side as u64);
+        assert_eq!((operations(&found), found.exit), (Verdict::Slower, 1));
+        assert!(found.verdict.contains("regression: same time, 0.0"), "{}", found.verdict);
+        let noisy = |more: u64| move |side: usize, pair: u64| 40_000 + pair * 37 % 13 * 60 + more * side as u64;
+        assert_eq!((operations(&of(&noisy(0))), operations(&of(&noisy(4000)))), (Verdict::NotJudged, Verdict::Slower));
     }
 
     #[test]

@@ -260,7 +260,7 @@ fn verdict(row: &Row, log: &Estimate, p: f64, over: Over) -> (Verdict, String) {
     }
     let (n, what) = match over {
         Over::Hosts => (row.blocks, "hosts"),
-        Over::Rounds => (row.base.n.min(row.new.n), if row.question == Question::Turns { "pairs" } else { "rounds" }),
+        Over::Rounds => (row.base.n.min(row.new.n), "rounds"),
         Over::Runs => (runs, "runs a side, in turns,"),
     };
     // So many would show, if there is no change, that it is below the bound.

@@ -8,8 +8,11 @@ use super::group::{Both, Pair, SIDES};
 use crate::document::Record;
 use crate::error::Error;
 use crate::metric;
-use crate::paired;
+use crate::paired::{self, are_few};
 use crate::verdict::Limits;
+
+/// Rounds of a turn.
+pub const ROUNDS: usize = 6;
 
 /// What a caller asks for; by default all arms and metrics, within the default limits.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +25,8 @@ pub struct CompareSpec {
     pub metrics: Vec<String>,
     /// Hosts may differ.
     pub unlike_hosts_allowed: bool,
+    /// Documents of one place, which start at one time, are turns of a pair, as `vpmu ab` takes them.
+    pub turns: bool,
 }
 
 impl CompareSpec {
@@ -72,8 +77,11 @@ pub(super) struct Sample {
     pub(super) doubt: Option<String>,
 }
 
-/// Returns every arm and metric of a pair, in the documents' order, and whether an arm is on one side only.
-pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> (Vec<Sample>, bool) {
+/// Samples, and what keeps "no regression" from being said of them.
+type Found = (Vec<Sample>, Option<&'static str>);
+
+/// Returns every arm and metric of a pair, in the documents' order.
+pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> Found {
     let reference = pair.reference;
     let spoilt = reference.and_then(|name| Some(format!("{name}, which it is divided by: {}", pair.doubt(name)?)));
     let mut names: Vec<&String> = Vec::new();
@@ -82,13 +90,14 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             names.push(&arm.name);
         }
     }
-    let (mut found, mut is_lone) = (Vec::new(), false);
+    let (mut found, mut missing) = (Vec::new(), None);
     for name in names {
         let arms = pair.sides.each_ref().map(|side| side.iter().filter_map(|one| one.arm(name)).collect::<Vec<_>>());
         if let Some(lacks) = arms.iter().position(Vec::is_empty) {
-            is_lone = true;
+            missing = Some("an arm is on one side only");
             let other = SIDES[1 - lacks];
-            notes.push(format!("only in {other}: arm {name}; --arm LIST compares only what both have"));
+            let remedy = if pair.turns { "" } else { "; --arm LIST compares only what both have" };
+            notes.push(format!("only in {other}: arm {name}{remedy}"));
         }
         let all = || arms.iter().flatten();
         let mut metrics: BTreeSet<&String> = all().flat_map(|arm| arm.metrics.keys()).collect();
@@ -96,11 +105,14 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             let why = all().find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
             notes.push(format!("{name}: not compared: {why}"));
         }
-        let not_whole = pair.doubt(name).or_else(|| spoilt.clone()).map(|why| format!("not whole: {why}"));
+        let doubt = pair.doubt(name).or_else(|| spoilt.clone());
+        let many = doubt.as_ref().is_some_and(|why| pair.turns && left_out(pair, name, why, notes));
+        missing = many.then_some("a twentieth of an arm's rounds is left out").or(missing);
+        let not_whole = doubt.filter(|_| !pair.turns).map(|why| format!("not whole: {why}"));
         metrics.retain(|metric| asked(&request.metrics, metric));
         let of_metric = |metric: &String| {
             let run = |(document, record): (usize, &&Record)| {
-                let arm = record.arm(name)?;
+                let arm = pair.arm(record, name)?;
                 let values: Vec<f64> = paired::counting(arm, metric).map(|(_, value)| value).collect();
                 let base = reference.and_then(|base| record.arm(base));
                 let pairs = base.map_or(Vec::new(), |base| paired::pairs(arm, base, metric));
@@ -116,7 +128,22 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         let of_arm: Vec<Sample> = metrics.into_par_iter().map(of_metric).collect();
         found.extend(of_arm.into_iter().filter(|one| one.sides.iter().any(|side| !side.is_empty())));
     }
-    (found, is_lone)
+    (found, missing)
+}
+
+/// Says how many pairs an arm of turns lacks, as it is not whole in one; returns whether these are more than few.
+fn left_out(pair: &Pair<'_>, name: &str, why: &str, notes: &mut Vec<String>) -> bool {
+    let bad = |turn: &&Record| {
+        let whole = turn.arm(name)?.rounds.complete.iter().filter(|complete| **complete).count();
+        // Where no round is to blame all are.
+        let bad = if whole < ROUNDS { ROUNDS - whole } else { ROUNDS };
+        pair.arm(turn, name).is_none().then_some(bad)
+    };
+    let [base, new] = &pair.sides;
+    let of_pair = |(base, new)| Some(bad(base).into_iter().chain(bad(new)).sum()).filter(|bad| *bad > 0);
+    let out: Vec<usize> = base.iter().zip(new).filter_map(of_pair).collect();
+    notes.push(format!("{name}: {} of {} pairs are left out: {why}", out.len(), base.len()));
+    !are_few(out.iter().sum(), 2 * ROUNDS * base.len())
 }
 
 /// Returns whether a name is asked for by a list, which is empty for all.

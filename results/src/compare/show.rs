@@ -50,11 +50,12 @@ fn heading(group: &Group) -> String {
     }
     let blocks = if blocks > 0 { format!(", in turns ({blocks} pairs)") } else { String::new() };
     let runs = if base + new > 2 { format!(" of {base} and {new} runs{blocks}") } else { String::new() };
-    format!("{label}: p50 against {}, {a} and {b} rounds{runs}; 95 % intervals", group.reference)
+    let against = if group.reference.is_empty() { String::new() } else { format!(" against {}", group.reference) };
+    format!("{label}: p50{against}, {a} and {b} rounds{runs}; 95 % intervals")
 }
 
 /// Adds these rows to a report, as a table and as cases; `all`: with the rows that are not judged, and with counts that are the same.
-pub fn add(report: &mut Report, heading: &str, suite: &str, rows: &[Row], all: bool) {
+fn add(report: &mut Report, heading: &str, suite: &str, rows: &[Row], all: bool) {
     let mut table = Table::new(HEADER).keys(2).left(3).caption(heading);
     // Of an arm of one side there is nothing to show but that, which a note says.
     let both = |row: &&Row| row.base.n > 0 && row.new.n > 0 && (all || row.is_news());
@@ -83,7 +84,7 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
 }
 
 /// Returns lines about rows that are inconclusive, those of one reason together, and about counts that are not shown.
-pub fn remarks(rows: &[&Row]) -> Vec<String> {
+fn remarks(rows: &[&Row]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut open: Vec<(&Row, usize)> = Vec::new();
     for row in rows.iter().filter(|row| !row.why.is_empty()) {

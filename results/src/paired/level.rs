@@ -8,7 +8,7 @@ use super::rounds::counting;
 use crate::document::Arm;
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::over_groups;
-use crate::stats::median;
+use crate::stats::{mean, median};
 
 /// A latency of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -54,7 +54,6 @@ pub fn median_interval(values: &[f64], guests: &[u64]) -> Option<Interval> {
     // Signs tell on which side of the median a value is; their mean over a group shows how the group differs from the others.
     let side = |value: &f64| f64::from(u8::from(*value > middle)) - f64::from(u8::from(*value < middle));
     let sides: Vec<f64> = values.iter().map(side).collect();
-    let mean = |sides: &[f64]| (!sides.is_empty()).then(|| sides.iter().sum::<f64>() / sides.len() as f64);
     let mut share = over_groups(&sides, &found.group, mean)?;
     if found.group.last().is_some_and(|last| last + 1 == values.len()) {
         // Each value is a group: the spread of a side is that of a fair coin, and is not estimated.

@@ -22,6 +22,6 @@ mod rounds;
 
 pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
+pub(crate) use ratio::log;
 pub use ratio::{BETWEEN_RUNS, MIN_ROUNDS, Ratio, centre, log_ratio, narrowest, of_turns, over_runs, ratio};
-pub(crate) use ratio::{log, logarithms};
 pub use rounds::{Pair, are_few, counting, in_plan_order, pairs, short};

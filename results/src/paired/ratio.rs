@@ -118,27 +118,23 @@ fn of_parts(parts: &[Part]) -> Option<Ratio> {
 /// Computes the ratio of rounds that are given in order of time.
 pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
     let ratio = Ratio::of_means(centre(rounds)?.exp(), rounds.len());
-    Some(Ratio { guests: groups(&guests(rounds)).guests, ..ratio.with(log(rounds)) })
+    Some(Ratio { guests: groups(&split(rounds).0).guests, ..ratio.with(log(rounds)) })
 }
 
 /// Estimates the logarithm of the ratio of rounds, over their guests; `None` with fewer than [`MIN_ROUNDS`] rounds.
 pub(crate) fn log(rounds: &[Pair]) -> Option<Estimate> {
-    let enough = rounds.len() >= MIN_ROUNDS;
-    enough.then(|| trimmed::over_groups(&logarithms(rounds), &groups(&guests(rounds)).group)).flatten()
+    let (guests, logs) = split(rounds);
+    (logs.len() >= MIN_ROUNDS).then(|| trimmed::over_groups(&logs, &groups(&guests).group)).flatten()
 }
 
 /// Returns the centre of the logarithms of rounds; `None` without any.
 pub fn centre(rounds: &[Pair]) -> Option<f64> {
-    trimmed::centre(&logarithms(rounds))
+    trimmed::centre(&split(rounds).1)
 }
 
-/// Returns the logarithms of rounds.
-pub(crate) fn logarithms(rounds: &[Pair]) -> Vec<f64> {
-    rounds.iter().map(|pair| pair.log).collect()
-}
-
-fn guests(rounds: &[Pair]) -> Vec<u64> {
-    rounds.iter().map(|pair| pair.guest).collect()
+/// Returns the guests of rounds, and their logarithms.
+fn split(rounds: &[Pair]) -> (Vec<u64>, Vec<f64>) {
+    rounds.iter().map(|pair| (pair.guest, pair.log)).unzip()
 }
 
 #[cfg(test)]

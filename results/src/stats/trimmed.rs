@@ -5,6 +5,7 @@
 //! ignores how far such rounds are off, and keeps most of the mean's sharpness.
 
 use super::jackknife::{self, Estimate};
+use super::mean;
 
 /// Share of the values that is left out at each end; the value in which it ends counts in part.
 const TRIM: f64 = 0.25;
@@ -35,10 +36,6 @@ pub fn over_groups(values: &[f64], group: &[usize]) -> Option<Estimate> {
 pub fn over_blocks(values: &[f64]) -> Option<Estimate> {
     let each: Vec<usize> = (0..values.len()).collect();
     if values.len() < FEW { jackknife::over_groups(values, &each, mean) } else { over_groups(values, &each) }
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 fn middle_half(sorted: &[f64]) -> Option<f64> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use results::compare;
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
@@ -145,12 +146,12 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
     };
     let grows: (&mut dyn Progress, Save<'_>) = (progress.as_mut(), &mut save);
     let ran = ab::run(&spec, host, command_line, grows);
-    let (mut document, rows, error) = ran.inspect_err(|error| {
+    let (mut document, found, error) = ran.inspect_err(|error| {
         // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
     })?;
-    let report = ab::report(&document, &rows, args.gate.all_metrics);
-    let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
+    let report = Report { title: "vpmu ab".to_owned(), ..compare::report(&found, args.gate.all_metrics) };
+    let exit = found.exit();
     // An error hides no regression.
     let ended = error.filter(|error| {
         let is_hidden = exit == Exit::Regression;

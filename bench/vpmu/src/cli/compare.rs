@@ -71,6 +71,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         arms: if args.new.is_none() { args.arms.clone() } else { args.series.arm.clone() },
         metrics: args.series.metric.clone(),
         unlike_hosts_allowed: args.ignore_host_differences,
+        turns: false,
     };
     let Found { records: base, unsound: a, .. } = records(&[&args.base])?;
     let Found { records: new, unsound: b, .. } =
@@ -107,17 +108,15 @@ fn show<'a>(
     mut found: Comparison,
     unsound: usize,
 ) -> Result<Exit, Error> {
-    let exit = ends(found.exit(), unsound);
-    if exit != found.exit() {
-        let without = plural(unsound, "result");
-        (found.exit, found.verdict) = (exit.code(), format!("inconclusive: {without} left out; {}", found.verdict));
+    if unsound > 0 {
+        found.doubt(&format!("{} left out", plural(unsound, "result")));
     }
     let report = compare::report(&found, args.gate.all_metrics);
     let junit = args.gate.junit.as_deref();
     junit.map_or(Ok(()), |file| check_no_input(file, inputs))?;
     write_junit(junit, &report.junit())?;
     console::show(args.form.form(), &report, &found)?;
-    Ok(exit)
+    Ok(found.exit())
 }
 
 /// Options of `vpmu history`.
