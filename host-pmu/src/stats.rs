@@ -161,7 +161,7 @@ impl OpStats {
     pub fn record(&mut self, kind: OpKind, ns: u64) {
         let op = &mut self.per_kind[kind as usize];
         op.count += 1;
-        op.total_ns = op.total_ns.saturating_add(ns);
+        op.total_ns += ns;
         op.ns.record(ns);
     }
 

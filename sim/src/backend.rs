@@ -45,6 +45,8 @@ pub struct SimThread {
     mixed: bool,
     /// Lower bound of the next signal, in that base.
     look_at: u64,
+    /// The clock's time until when its slice lasts and nothing signals, as far as is known: one look at each entry.
+    quiet_until: u64,
     /// True if `look_at` is the next signal, and not only a bound below it.
     exact: bool,
     /// Overflows not yet taken: id and count.
@@ -75,6 +77,7 @@ pub(crate) fn sim_backend(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>
         clock,
         on_host,
         look_at: u64::MAX,
+        quiet_until: 0,
         overflowed: Vec::with_capacity(2 * (MAX_POOL + MAX_COUNTERS)),
         told: 0,
         goes_on,
@@ -85,7 +88,7 @@ pub(crate) fn sim_backend(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>
 impl SimThread {
     /// Acts on a switch of the thread out and in again: perf took its events off the PMU and put them on.
     fn switched(&mut self, events: &Events) {
-        self.price().switch(events.held() as u64, events.running.len() as u64);
+        self.price().switch(events.held() as u64, events.running as u64);
     }
 
     /// Notes the base of an event that will be opened.
@@ -158,24 +161,23 @@ impl Host for SimThread {
     }
 
     #[inline(always)]
-    fn start(&mut self, at: usize, events: &mut Events) {
+    fn start(&mut self, count: &mut EventCount) {
         let times = self.clock.times();
-        let count = &mut events.table[at].count;
         count.running = true;
         count.since = count.base.of(times);
         if count.samples {
             let common = self.mixed.then(|| self.base.of(times));
             self.look_at = self.look_at.min(count.next(times, common));
+            self.signals_after(count.due.saturating_sub(count.ran));
         }
     }
 
     #[inline(always)]
-    fn stop(&mut self, at: usize, events: &mut Events) -> u64 {
+    fn stop(&mut self, count: &mut EventCount) -> u64 {
         let times = self.clock.times();
-        let count = &mut events.table[at].count;
         let expiries = count.expiries(times);
         self.exact &= count.signals_at() != self.look_at;
-        count.ran = count.ran(times);
+        count.ran += count.base.of(times) - count.since;
         count.running = false;
         expiries
     }
@@ -200,6 +202,8 @@ impl Host for SimThread {
             let next = count.next(times, self.mixed.then(|| self.base.of(times)));
             if next <= self.look_at {
                 self.look_at = next;
+                let left = count.due.saturating_sub(count.ran(times));
+                self.signals_after(left);
             } else if was == self.look_at {
                 self.exact = false;
             }
@@ -209,8 +213,8 @@ impl Host for SimThread {
     }
 
     #[inline(always)]
-    fn count(&mut self, at: usize, events: &mut Events) -> u64 {
-        events.table[at].count.count(self.clock.times())
+    fn count(&mut self, count: &mut EventCount) -> u64 {
+        count.count(self.clock.times())
     }
 
     #[inline]
@@ -229,10 +233,9 @@ impl Host for SimThread {
         }
     }
 
-    #[inline]
-    fn peek(&mut self, at: usize, events: &Events) -> Option<u64> {
-        let times = self.clock.times();
-        let count = &events.table[at].count;
+    #[inline(always)]
+    fn peek(&mut self, event: &Event<EventCount>) -> Option<u64> {
+        let (times, count) = (self.clock.times(), &event.count);
         let known = self.goes_on
             && match self.model.base {
                 // As the real backend, unless the model has another.
@@ -260,9 +263,6 @@ impl Host for SimThread {
     }
 }
 
-/// An event whose counter is off is paused after its second expiry: further ones need no record of their own.
-const TOLD: u64 = 2;
-
 impl SimThread {
     /// Returns the ns of ring 3 until the next signal.
     pub fn user_ns_to_signal(&mut self, events: &Events) -> u64 {
@@ -286,23 +286,54 @@ impl SimThread {
         self.base.of(self.clock.times()) >= self.look_at
     }
 
+    /// Notes that an event signals after so much of its base.
+    #[inline]
+    fn signals_after(&mut self, left: u64) {
+        self.quiet_until = self.quiet_until.min(self.clock.now().saturating_add(left));
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.clock.now() < self.quiet_until
+    }
+
+    /// Returns whether the slice is over, or a signal may be due.
+    #[inline(never)]
+    fn look_for_due(&mut self) -> bool {
+        let due = self.clock.slice_is_over() || self.may_signal();
+        if !due {
+            self.be_quiet();
+        }
+        due
+    }
+
+    /// Finds how long nothing is due: no base of time advances faster than the clock.
+    #[inline]
+    fn be_quiet(&mut self) {
+        let times = self.clock.times();
+        let left = if self.base == Base::Exits { 0 } else { self.look_at.saturating_sub(self.base.of(times)) };
+        self.quiet_until = times.now.saturating_add(left).min(self.clock.schedule.ends);
+    }
+
     /// Takes the due signals; each event is then armed for its next period, as by perf.
     #[inline]
     pub fn take_signals(&mut self, events: &mut Events) -> u64 {
-        // Called at each entry; rarely due.
-        if self.may_signal() { self.signals_due(events) } else { 0 }
+        // Rarely due.
+        if self.is_quiet() { 0 } else { self.signals_due(events) }
     }
 
     #[inline(never)]
     fn signals_due(&mut self, events: &mut Events) -> u64 {
+        if !self.may_signal() {
+            return 0;
+        }
         let times = self.clock.times();
         let (mut signals, mut look_at) = (0, u64::MAX);
         let common = self.mixed.then(|| self.base.of(times));
         let Self { overflowed, goes_on, .. } = self;
         let mut expiries = 0;
-        for &at in &events.running {
-            let Event { id, count, .. } = &mut events.table[at];
-            if !count.samples {
+        for Event { id, count, running, .. } in &mut events.table {
+            if !*running || !count.samples {
                 continue;
             }
             let ran = count.ran(times);
@@ -316,14 +347,18 @@ impl SimThread {
                 count.anchored = Some(times.now - times.thread);
                 let reached = count.signal_at + passed * count.period;
                 let reached_at = reached.max(count.rate.counts(count.due));
-                // Several elapsed periods are one overflow of the counter. Each has a record, which counts where an event goes on.
-                let told = if *goes_on { passed.min(TOLD - 1) } else { 0 };
-                overflowed.extend((0..=told).rev().map(|before| (*id, reached_at - before * count.period)));
+                // Several elapsed periods are one overflow of the counter. Each has a record, which counts where an event goes on:
+                // it is paused after its second one while its counter is off, and further ones need none.
+                if *goes_on && passed > 0 {
+                    overflowed.push((*id, reached_at - count.period));
+                }
+                overflowed.push((*id, reached_at));
                 count.aim(reached, count.period);
             }
             look_at = look_at.min(count.next(times, common));
         }
         (self.look_at, self.exact) = (look_at, !self.mixed);
+        self.be_quiet();
         // The cost of the one that ended the guest's run in ring 3 is that of its signal.
         let unseen = expiries.saturating_sub(std::mem::take(&mut self.told));
         self.price().expiries(unseen);
@@ -362,7 +397,7 @@ impl SimThread {
 
 /// Returns the running events that signal.
 fn sampling(events: &Events) -> impl Iterator<Item = &EventCount> {
-    events.running.iter().map(|&at| &events.table[at].count).filter(|count| count.samples)
+    events.running().filter(|count| count.samples)
 }
 
 impl SimHost for Bank<SimBackend> {
@@ -398,9 +433,14 @@ impl SimHost for Bank<SimBackend> {
     }
 
     #[inline]
+    fn is_quiet(&mut self) -> bool {
+        self.backend().host.is_quiet()
+    }
+
+    #[inline]
     fn pass_entry(&mut self) -> bool {
-        let host = &self.backend().host;
-        let (due, switched_in) = (host.clock.slice_is_over() || host.may_signal(), host.clock.switched_in);
+        let host = &mut self.backend().host;
+        let (due, switched_in) = (!host.is_quiet() && host.look_for_due(), host.clock.switched_in);
         !due && self.passes(switched_in)
     }
 }
@@ -473,7 +513,7 @@ mod tests {
         let mut others = Assignment::default();
         assert!(others.add([0x1]));
         backend.set_others(Some(others));
-        assert!(backend.is_gate_lost() && backend.events.running.is_empty());
+        assert!(backend.is_gate_lost() && backend.events.running == 0);
         assert_eq!(backend.shut_gate(&mut |_, _| ()), Err(HostError::PinnedLost));
     }
 
@@ -558,7 +598,7 @@ mod tests {
                     Step::Kernel(ns) => backend.host.clock.kernel(ns * 1000),
                 }
                 let times = backend.host.clock.times();
-                let running: Vec<_> = backend.events.running.iter().map(|&at| backend.events.table[at].count).collect();
+                let running: Vec<_> = backend.events.running().copied().collect();
                 let due = running.iter().filter(|state| state.ran(times) >= state.due).count() as u64;
                 let in_user = running.iter().filter(|state| state.base.in_user_mode());
                 let next = in_user.map(|state| state.due.saturating_sub(state.ran(times))).min().unwrap_or(u64::MAX);

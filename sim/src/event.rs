@@ -107,7 +107,7 @@ impl EventCount {
     /// Returns how often it has expired since it last signalled, if it is a clock.
     #[inline]
     pub(crate) const fn expiries(&self, times: Times) -> u64 {
-        if !self.running || !self.samples || !matches!(self.base, Base::Thread { .. }) {
+        if !matches!(self.base, Base::Thread { .. }) || !self.running || !self.samples {
             return 0;
         }
         let ran = self.ran(times);

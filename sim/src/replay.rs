@@ -91,7 +91,7 @@ impl TraceThread {
     /// Takes the thread out and in again.
     fn switch(&mut self, events: &Events) {
         self.switched = true;
-        self.price().switch(events.held() as u64, events.running.len() as u64);
+        self.price().switch(events.held() as u64, events.running as u64);
     }
 
     /// Returns whether a new period moves what ends first, by the model's pace of counts.
@@ -100,16 +100,15 @@ impl TraceThread {
         if !running || self.model.base != CountBase::ThreadTime {
             return *running;
         }
-        let running = events.running.iter().map(|&at| &events.table[at].count).filter(|count| count.samples);
-        let first = running.map(|count| count.ends).min().unwrap_or(u64::MAX);
+        let first = events.running().filter(|count| count.samples).map(|count| count.ends).min().unwrap_or(u64::MAX);
         count.ends <= first || self.clock.now().saturating_add(period) <= first
     }
 
     /// Lets the event signal, as the trace has it.
     fn signal(&mut self, at: usize, events: &mut Events) {
-        if events.table[at].count.samples {
-            let count = self.count(at, events);
-            let event = &mut events.table[at];
+        let event = &mut events.table[at];
+        if event.count.samples {
+            let count = self.count(&mut event.count);
             self.fired.push((event.id, count));
             event.count.ends = self.clock.now().saturating_add(event.count.period);
         }
@@ -131,14 +130,12 @@ impl Host for TraceThread {
         TraceCount { rate, count: 0, samples: spec.samples(), period, ends: period, serves: 0, part: 0 }
     }
 
-    fn start(&mut self, at: usize, events: &mut Events) {
-        let ends = &mut events.table[at].count.ends;
-        *ends = ends.saturating_add(self.clock.now());
+    fn start(&mut self, count: &mut TraceCount) {
+        count.ends = count.ends.saturating_add(self.clock.now());
     }
 
-    fn stop(&mut self, at: usize, events: &mut Events) -> u64 {
-        let ends = &mut events.table[at].count.ends;
-        *ends = ends.saturating_sub(self.clock.now());
+    fn stop(&mut self, count: &mut TraceCount) -> u64 {
+        count.ends = count.ends.saturating_sub(self.clock.now());
         0
     }
 
@@ -153,8 +150,7 @@ impl Host for TraceThread {
     }
 
     /// Hands the event the next counts of its counter.
-    fn count(&mut self, at: usize, events: &mut Events) -> u64 {
-        let event = &mut events.table[at].count;
+    fn count(&mut self, event: &mut TraceCount) -> u64 {
         let counts = if event.part == self.part { self.due[event.serves].pop_front() } else { None };
         event.count = event.count.saturating_add(counts.unwrap_or(0));
         event.count
@@ -268,7 +264,7 @@ impl Replayed {
 /// Most rows of what belongs together; a trace that has more of them is no trace of a vCPU.
 const MOST_ROWS: usize = 4096;
 /// Longest time of a replay, ns: a trace may say anything.
-const MOST_NS: u64 = 1 << 62;
+const MOST_NS: u64 = 1 << 57;
 /// Most entries without rows that are counted one by one.
 const MOST_PASSED: u64 = 4096;
 

@@ -269,10 +269,12 @@ impl<H: SimHost> Vcpu<H> {
 
     #[inline(never)]
     fn enter_with_work(&mut self) {
-        let host = self.pmu.host();
-        host.preempt_if_due();
-        self.trace_switches();
-        let mut signals = self.pmu.host().take_signals();
+        let mut signals = 0;
+        if !self.pmu.host().is_quiet() {
+            self.pmu.host().preempt_if_due();
+            self.trace_switches();
+            signals = self.pmu.host().take_signals();
+        }
         for _ in 0..MOST_KICKS {
             if signals > 0 {
                 let seen = self.pmu.host().clock().now();
@@ -296,6 +298,9 @@ impl<H: SimHost> Vcpu<H> {
             }
             self.settle();
             let host = self.pmu.host();
+            if host.is_quiet() {
+                break;
+            }
             host.preempt_if_due();
             signals = host.take_signals();
             if signals == 0 {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use arch_pmu::spec::{MAX_COUNTERS, Spec};
+use arch_pmu::spec::Spec;
 
 use super::scheduling::{Assignment, CounterMask};
 use super::{Backend, Facts, HostError, Overflow};
@@ -58,11 +58,11 @@ pub trait Host: fmt::Debug + 'static {
     /// Returns the count of a new event, which does not run yet.
     fn open(&mut self, spec: Spec, period: u64, events: &mut Events<Self::Count>) -> Self::Count;
 
-    /// Lets an event count, as one more of those that run.
-    fn start(&mut self, _at: usize, _events: &mut Events<Self::Count>) {}
+    /// Lets an event count.
+    fn start(&mut self, _count: &mut Self::Count) {}
 
     /// Lets an event that runs count no more. Returns its expiries that are not paid for.
-    fn stop(&mut self, _at: usize, _events: &mut Events<Self::Count>) -> u64 {
+    fn stop(&mut self, _count: &mut Self::Count) -> u64 {
         0
     }
 
@@ -76,7 +76,7 @@ pub trait Host: fmt::Debug + 'static {
     fn set_period(&mut self, at: usize, period: u64, events: &mut Events<Self::Count>) -> Result<(), HostError>;
 
     /// Returns an event's count.
-    fn count(&mut self, at: usize, events: &mut Events<Self::Count>) -> u64;
+    fn count(&mut self, count: &mut Self::Count) -> u64;
 
     /// Reports overflows, as [`Backend::overflowed`].
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool;
@@ -90,7 +90,7 @@ pub trait Host: fmt::Debug + 'static {
     fn told(&self, _error: &HostError) {}
 
     /// As [`Backend::peek`].
-    fn peek(&mut self, _at: usize, _events: &Events<Self::Count>) -> Option<u64> {
+    fn peek(&mut self, _event: &Event<Self::Count>) -> Option<u64> {
         None
     }
 
@@ -123,8 +123,15 @@ pub struct Event<C> {
     allowed: CounterMask,
     /// Its counter while it runs.
     counter: CounterMask,
-    /// Its place among those that run.
-    place: usize,
+}
+
+impl<C> Event<C> {
+    #[inline(always)]
+    fn stop(&mut self, host: &mut impl Host<Count = C>, busy: &mut CounterMask) -> u64 {
+        self.running = false;
+        *busy &= !self.counter;
+        host.stop(&mut self.count)
+    }
 }
 
 /// The events of a thread.
@@ -133,8 +140,8 @@ pub struct Events<C> {
     /// Open events and free places.
     pub table: Vec<Event<C>>,
     free: Vec<usize>,
-    /// Indices of those that run; their order has no effect.
-    pub running: Vec<usize>,
+    /// How many run.
+    pub running: usize,
 }
 
 impl<C> Events<C> {
@@ -147,6 +154,12 @@ impl<C> Events<C> {
     /// Returns the open events.
     pub fn iter(&self) -> impl Iterator<Item = &Event<C>> {
         self.table.iter().filter(|event| event.id != 0)
+    }
+
+    /// Returns the counts of those that run.
+    #[inline]
+    pub fn running(&self) -> impl Iterator<Item = &C> {
+        self.table.iter().filter(|event| event.running).map(|event| &event.count)
     }
 }
 
@@ -185,7 +198,7 @@ impl<H: Host> ModelBackend<H> {
     pub fn new(host: H, facts: Facts, others: Option<Assignment>) -> Self {
         let mut new = Self {
             host,
-            events: Events { table: Vec::new(), free: Vec::new(), running: Vec::with_capacity(MAX_COUNTERS) },
+            events: Events { table: Vec::new(), free: Vec::new(), running: 0 },
             errors: 0,
             others: None,
             busy: 0,
@@ -234,56 +247,38 @@ impl<H: Host> ModelBackend<H> {
         if self.gate_lost {
             return;
         }
-        let place = self.events.running.len();
         let event = &mut self.events.table[at];
         let free = last(event.allowed & !self.busy);
-        let found = free != 0 || self.others.is_none();
-        (event.counter, event.running, event.place) = (free, true, place);
+        (event.counter, event.running) = (free, true);
         self.busy |= free;
-        self.host.start(at, &mut self.events);
-        self.events.running.push(at);
-        if !found {
+        self.host.start(&mut event.count);
+        self.events.running += 1;
+        if free == 0 && self.others.is_some() {
             self.reschedule();
         }
     }
 
     #[inline(always)]
     fn halt(&mut self, at: usize) {
-        if !self.events.table[at].running {
-            return;
+        if self.events.table[at].running {
+            let Self { host, events, busy, .. } = self;
+            events.running -= 1;
+            let expiries = events.table[at].stop(host, busy);
+            self.stopped(expiries);
         }
-        let expiries = self.stop(at);
-        let Events { table, running, .. } = &mut self.events;
-        let place = table[at].place;
-        running.swap_remove(place);
-        if let Some(&moved) = running.get(place) {
-            table[moved].place = place;
-        }
-        self.stopped(expiries);
     }
 
     /// Stops all events that run.
     fn halt_all(&mut self) {
-        let mut expiries = 0;
-        for place in 0..self.events.running.len() {
-            expiries += self.stop(self.events.running[place]);
-        }
-        self.events.running.clear();
+        let Self { host, events, busy, .. } = self;
+        events.running = 0;
+        let expiries = events.table.iter_mut().filter(|event| event.running).map(|event| event.stop(host, busy)).sum();
         self.stopped(expiries);
     }
 
     #[inline(always)]
-    fn stop(&mut self, at: usize) -> u64 {
-        let expiries = self.host.stop(at, &mut self.events);
-        let event = &mut self.events.table[at];
-        event.running = false;
-        self.busy &= !event.counter;
-        expiries
-    }
-
-    #[inline(always)]
     fn stopped(&mut self, expiries: u64) {
-        if self.events.running.is_empty() {
+        if self.events.running == 0 {
             self.host.all_stopped();
         }
         if expiries > 0 {
@@ -298,7 +293,8 @@ impl<H: Host> ModelBackend<H> {
     fn reschedule(&mut self) {
         let Some(mut assignment) = self.others.as_deref().copied() else { return };
         let others = assignment.added();
-        let mut running = self.events.running.clone();
+        let table = &self.events.table;
+        let mut running: Vec<_> = (0..table.len()).filter(|&at| table[at].running).collect();
         if !self.facts.gate {
             running.sort_unstable_by_key(|&at| self.events.table[at].id);
             running.retain(|&at| {
@@ -340,19 +336,22 @@ impl<H: Host> Backend for ModelBackend<H> {
         self.opened += 1;
         let id = self.opened;
         let count = self.host.open(spec, period, &mut self.events);
-        let event = Event { id, count, enabled: true, running: false, lost: false, allowed, counter: 0, place: 0 };
-        let at = self.events.free.pop().unwrap_or(self.events.table.len());
-        if at == self.events.table.len() {
-            self.events.table.push(event);
+        // Each branch has its own: what both had in common would be copied.
+        let event = |count| Event { id, count, enabled: true, running: false, lost: false, allowed, counter: 0 };
+        let at = if let Some(at) = self.events.free.pop() {
+            self.events.table[at] = event(count);
+            at
         } else {
-            self.events.table[at] = event;
-        }
+            self.events.table.push(event(count));
+            self.events.table.len() - 1
+        };
         if !self.shut {
             self.run(at);
         }
         Ok(at)
     }
 
+    #[inline(always)]
     fn release(&mut self, at: usize) {
         let id = self.events.table[at].id;
         debug_assert_ne!(id, 0, "released twice");
@@ -373,12 +372,12 @@ impl<H: Host> Backend for ModelBackend<H> {
         if event.lost {
             return Err(self.tell(HostError::PinnedLost));
         }
-        Ok(self.host.count(*at, &mut self.events))
+        Ok(self.host.count(&mut event.count))
     }
 
     #[inline(always)]
     fn resume(&mut self, at: &mut usize) -> Result<(), HostError> {
-        let beside = (!self.shut).then_some(self.events.running.len());
+        let beside = (!self.shut).then_some(self.events.running);
         self.pay(Op::Resume { id: self.events.table[*at].id, beside })?;
         let event = &mut self.events.table[*at];
         (event.enabled, event.lost) = (true, false);
@@ -396,10 +395,11 @@ impl<H: Host> Backend for ModelBackend<H> {
     #[inline]
     fn read(&mut self, at: &mut usize) -> Result<u64, HostError> {
         self.pay(Op::Read(self.events.table[*at].id))?;
-        if self.events.table[*at].lost {
+        let event = &mut self.events.table[*at];
+        if event.lost {
             return Err(self.tell(HostError::PinnedLost));
         }
-        Ok(self.host.count(*at, &mut self.events))
+        Ok(self.host.count(&mut event.count))
     }
 
     fn id(&self, at: &usize) -> u64 {
@@ -411,9 +411,10 @@ impl<H: Host> Backend for ModelBackend<H> {
         self.host.overflowed(visit)
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek(&mut self, at: &usize) -> Option<u64> {
-        if self.events.table[*at].running { self.host.peek(*at, &self.events) } else { None }
+        let event = &self.events.table[*at];
+        if event.running { self.host.peek(event) } else { None }
     }
 
     fn open_gate(&mut self) -> Result<(), HostError> {
@@ -435,10 +436,8 @@ impl<H: Host> Backend for ModelBackend<H> {
         if self.gate_lost {
             return Err(self.tell(HostError::PinnedLost));
         }
-        for at in 0..self.events.table.len() {
-            if self.events.table[at].id != 0 {
-                visit(self.events.table[at].id, self.host.count(at, &mut self.events));
-            }
+        for event in self.events.table.iter_mut().filter(|event| event.id != 0) {
+            visit(event.id, self.host.count(&mut event.count));
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ impl StepCounts {
 
     /// Returns whether a counter runs; otherwise no steps are needed.
     pub fn wanted(&self) -> bool {
-        !self.events.running.is_empty()
+        self.events.running > 0
     }
 
     /// Notes that the guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
@@ -101,8 +101,8 @@ impl StepCounts {
     pub fn retire(&mut self, retired: Retired) -> bool {
         self.host.retired += 1;
         let mut due = false;
-        for &at in &self.events.running {
-            let count = &mut self.events.table[at].count;
+        for event in self.events.table.iter_mut().filter(|event| event.running) {
+            let count = &mut event.count;
             let ring = if retired.ring3 { count.spec.user() } else { count.spec.kernel() };
             if ring && !count.fresh && count.shown.is_some_and(|counts| counts(retired)) {
                 count.total += 1;
@@ -127,8 +127,8 @@ impl Host for Steps {
         Count { shown, spec, fresh: false, total: 0, signal_at: Some(period) }
     }
 
-    fn start(&mut self, at: usize, events: &mut Events) {
-        events.table[at].count.fresh = self.under_way;
+    fn start(&mut self, count: &mut Count) {
+        count.fresh = self.under_way;
     }
 
     fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
@@ -139,8 +139,8 @@ impl Host for Steps {
         Ok(())
     }
 
-    fn count(&mut self, at: usize, events: &mut Events) -> u64 {
-        events.table[at].count.total
+    fn count(&mut self, count: &mut Count) -> u64 {
+        count.total
     }
 
     fn overflowed(&mut self, _: &mut dyn FnMut(Overflow)) -> bool {

@@ -35,7 +35,7 @@ impl<B: Backend> Bank<B> {
         if is_on {
             self.retries.insert(counter);
         }
-        self.note_change();
+        self.quiet_until = 0;
     }
 
     /// Looks at an event that was enabled again after it had no hardware counter, now with `period` counts to its
@@ -117,6 +117,6 @@ impl<B: Backend> Bank<B> {
     pub(super) fn retry(&mut self, counter: CounterId) {
         self.backoffs[counter.index()] = Backoff::default();
         self.retries.insert(counter);
-        self.note_change();
+        self.quiet_until = 0;
     }
 }

@@ -64,20 +64,9 @@ impl<E> HeldEvent<E> {
         !self.on && self.at_host == AtHost::Enabled
     }
 
-    /// Notes that the host enabled it for a counter that is on.
-    pub(super) const fn enabled(&mut self) {
-        (self.on, self.at_host) = (true, AtHost::Enabled);
-    }
-
-    /// Notes that the host disabled it for a counter that is off.
-    pub(super) const fn disabled(&mut self) {
-        (self.on, self.at_host) = (false, AtHost::Disabled);
-    }
-
     /// Notes that the host disabled it at this count, in a pause.
     pub(super) fn stopped(&mut self, total: u64) {
-        self.disabled();
-        self.fired_off = 0;
+        (self.at_host, self.fired_off) = (AtHost::Disabled, 0);
         self.gather(total);
     }
 

@@ -37,7 +37,7 @@ impl<B: Backend> Measured<B> {
     #[inline(always)]
     fn did<T>(&mut self, kind: OpKind, begin: u64, result: Result<T, HostError>) -> Result<T, HostError> {
         self.stats.last_op_ns = self.backend.now_ns();
-        self.stats.ops.record(kind, self.stats.last_op_ns.saturating_sub(begin));
+        self.stats.ops.record(kind, self.stats.last_op_ns - begin);
         result.inspect_err(|error| self.stats.failed(error))
     }
 
@@ -118,8 +118,8 @@ impl BankStats {
     /// Notes that `held` events were held until `now`.
     #[inline]
     pub(super) const fn holds_until(&mut self, now: u64, held: u64) {
-        let held_ns = held.saturating_mul(now.saturating_sub(self.held_since));
-        (self.counts.held_ns, self.held_since) = (self.counts.held_ns.saturating_add(held_ns), now);
+        self.counts.held_ns += held * (now - self.held_since);
+        self.held_since = now;
     }
 
     /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is

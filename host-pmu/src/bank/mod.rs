@@ -80,11 +80,11 @@ pub struct Bank<B: Backend> {
     pool: Vec<HeldEvent<B::Event>>,
     /// Size of the pool: events held, but for counters that are on, which always have one; 0 = no bound.
     most_held: usize,
-    /// The event that each counter waits for, and its period.
-    wants: [Option<(Spec, u64)>; MAX_COUNTERS],
-    /// Counters that have waited for an event since the last entry; opened before the next, so that no parked event that another
+    /// Counters that wait for an event since the last entry; opened before the next, so that no parked event that another
     /// counter takes gives way.
     wanting: CounterSet,
+    /// The event that each of them waits for, and its period.
+    wants: [(Spec, u64); MAX_COUNTERS],
     /// Counters that may have an event, wait for one, or are to be tried again.
     tracked: CounterSet,
     gate: Gate,
@@ -92,8 +92,8 @@ pub struct Bank<B: Backend> {
     gate_changed: bool,
     /// Counters that are reprogrammed with the one that is now.
     changing: CounterSet,
-    /// No gated or virtually paused event changed since the last entry did what was due for them.
-    unchanged_since_entry: bool,
+    /// The entry of the account up to which there is nothing to do at an entry but to look for a new slice, as far as is known.
+    quiet_until: u64,
     /// Counters whose events were looked at for this entry, when the counters went on.
     resumed: CounterSet,
     /// The entry of the account up to which events of virtual pauses go on; [`NEVER_ENDS`] where none does.
@@ -125,13 +125,13 @@ impl<B: Backend> Bank<B> {
             slots: std::array::from_fn(|_| None),
             pool: Vec::with_capacity(most_held),
             most_held,
-            wants: [None; MAX_COUNTERS],
+            wants: [(Spec(Source::Fixed { index: 0, control: 0 }), 0); MAX_COUNTERS],
             wanting: CounterSet::EMPTY,
             tracked: CounterSet::EMPTY,
             gate: Gate::Shut,
             gate_changed: false,
             changing: CounterSet::ALL,
-            unchanged_since_entry: true,
+            quiet_until: NEVER_ENDS,
             resumed: CounterSet::EMPTY,
             pauses_until: NEVER_ENDS,
             recorded: Some(CounterSet::EMPTY),
@@ -164,13 +164,18 @@ impl<B: Backend> Bank<B> {
     /// `switched_in` since that was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
     #[inline]
     pub fn passes(&mut self, switched_in: bool) -> bool {
-        let starts_none = self.retries.is_empty() && self.wanting.is_empty();
+        if switched_in && self.looks_at_slices() {
+            return false;
+        }
         let entries = &mut self.host.stats.counts.entries;
-        let unchanged = self.unchanged_since_entry && *entries < self.pauses_until;
-        let looks_at_slices = switched_in && matches!(self.strategy.release, Release::Slices(_));
-        let passes = starts_none && (self.held == 0 || !looks_at_slices && unchanged);
+        let passes = *entries < self.quiet_until;
         *entries += u64::from(passes);
         passes
+    }
+
+    #[cold]
+    fn looks_at_slices(&self) -> bool {
+        self.held > 0 && matches!(self.strategy.release, Release::Slices(_))
     }
 
     fn facts(&self) -> Facts {
@@ -232,7 +237,7 @@ impl<B: Backend> Bank<B> {
         if host.op(OpKind::Resume, |b| b.resume(&mut held.event)).is_err() {
             return false;
         }
-        held.enabled();
+        (held.on, held.at_host) = (true, AtHost::Enabled);
         host.stats.counts.reused += 1;
         !lost || self.regain(counter, period)
     }
@@ -240,15 +245,14 @@ impl<B: Backend> Bank<B> {
     /// Opens events for the counters that wait for one, making room as far as there is a bound.
     #[inline(never)]
     fn open_wanted(&mut self) {
-        let (wanted, bound) = (self.wants.iter().flatten().count() as u64, self.most_held as u64);
-        while bound > 0 && wanted > 0 && self.held + wanted > bound && self.release_oldest() {}
+        let (wanted, bound) = (self.wanting.into_iter().count() as u64, self.most_held as u64);
+        while bound > 0 && self.held + wanted > bound && self.release_oldest() {}
         // The host schedules an event that is enabled beside the new one: a group that is too large with it is refused
         // (`validate_group`), and a pinned event would find no counter.
         self.stop_leaving(true);
         for counter in std::mem::take(&mut self.wanting) {
-            if let Some((spec, period)) = self.wants[counter.index()].take() {
-                self.open(counter, spec, period);
-            }
+            let (spec, period) = self.wants[counter.index()];
+            self.open(counter, spec, period);
         }
     }
 
@@ -290,6 +294,7 @@ impl<B: Backend> Bank<B> {
                     self.fail_gate();
                 }
                 self.retries.insert(counter);
+                self.quiet_until = 0;
                 self.backoffs[counter.index()].failed(spec);
             }
         }
@@ -377,7 +382,9 @@ impl<B: Backend> Bank<B> {
     #[inline]
     fn note_change(&mut self) {
         let facts = self.host.backend.facts();
-        self.unchanged_since_entry = !(facts.gate || facts.virtual_pauses);
+        if facts.gate || facts.virtual_pauses {
+            self.quiet_until = 0;
+        }
     }
 
     /// Returns the counters with such an event.
@@ -433,9 +440,11 @@ impl<B: Backend> Bank<B> {
     fn shortest_period(&self, counter: CounterId, wanted: u64) -> u64 {
         let shortest = self.host.backend.facts().shortest_period;
         // A PMU bears what perf's throttling leaves of it.
-        if shortest <= SHORTEST_PERIOD {
-            return shortest;
-        }
+        if shortest <= SHORTEST_PERIOD { shortest } else { self.shortest_of_clock(counter, wanted, shortest) }
+    }
+
+    #[inline(never)]
+    fn shortest_of_clock(&self, counter: CounterId, wanted: u64, shortest: u64) -> u64 {
         // Most periods are so long that there is room beside any others.
         let set = self.slots[counter.index()].as_ref().map_or(wanted, |held| held.period);
         if wanted.min(set) >= shortest.saturating_mul(32) {
@@ -519,7 +528,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn pause(&mut self, counter: CounterId) -> u64 {
-        self.wants[counter.index()] = None;
+        self.wanting.remove(counter);
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         if self.strategy.release == Release::Eager {
             let gathered = if held.counts() { self.read(counter) } else { 0 };
@@ -532,11 +541,11 @@ impl<B: Backend> HostCounters for Bank<B> {
         }
         let is_on = held.on;
         let Facts { virtual_pauses: virtually, gate, .. } = self.facts();
+        if !is_on && (gate || virtually || self.strategy.skip_paused) {
+            return 0;
+        }
         if gate && !self.leaves_alone(counter) {
             return self.pause_behind_gate(counter);
-        }
-        if !is_on && (virtually || self.strategy.skip_paused) {
-            return 0;
         }
         // In a virtual pause it goes on, and its count is looked at.
         let Self { host, slots, .. } = self;
@@ -550,12 +559,13 @@ impl<B: Backend> HostCounters for Bank<B> {
                 return 0;
             }
         };
+        held.on = false;
         if !virtually {
-            held.disabled();
+            held.at_host = AtHost::Disabled;
             return self.gather(counter, total);
         }
         // The count contains everything that a record could report.
-        (held.on, held.recorded, held.fired_off) = (false, None, 0);
+        (held.recorded, held.fired_off) = (None, 0);
         if let Some(recorded) = &mut self.recorded {
             recorded.remove(counter);
         }
@@ -576,14 +586,15 @@ impl<B: Backend> HostCounters for Bank<B> {
         if self.most_held == 0 && !gate && !virtual_pauses {
             self.open(counter, spec, period);
         } else {
-            self.wants[counter.index()] = Some((spec, period));
+            self.wants[counter.index()] = (spec, period);
             self.wanting.insert(counter);
+            self.quiet_until = 0;
         }
     }
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
-        self.wants[counter.index()] = None;
+        self.wanting.remove(counter);
         self.note_change();
         if let Some(held) = &mut self.slots[counter.index()] {
             // After a RESET, too, its counts until it was lost are no longer the counter's.
@@ -599,9 +610,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
         let least = self.shortest_period(counter, period);
-        if let Some((_, wanted)) = &mut self.wants[counter.index()] {
-            *wanted = period;
-        }
+        self.wants[counter.index()].1 = period;
         let Some(held) = &mut self.slots[counter.index()] else { return };
         if held.is_lost() {
             // The guest wrote the counter.
@@ -638,15 +647,19 @@ impl<B: Backend> HostCounters for Bank<B> {
             self.open_wanted();
         }
         if self.held == 0 {
-            return;
+            self.quiet_until = NEVER_ENDS;
+        } else {
+            if let Release::Slices(slices) = self.strategy.release
+                && self.host.backend.sched_in()
+            {
+                self.release_after_slices(slices, enabled);
+            }
+            if self.host.stats.counts.entries > self.quiet_until {
+                self.finish_pauses();
+            }
         }
-        if let Release::Slices(slices) = self.strategy.release
-            && self.host.backend.sched_in()
-        {
-            self.release_after_slices(slices, enabled);
-        }
-        if !self.unchanged_since_entry || self.host.stats.counts.entries > self.pauses_until {
-            self.finish_pauses();
+        if !self.retries.is_empty() {
+            self.quiet_until = 0;
         }
     }
 }

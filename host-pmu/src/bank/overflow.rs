@@ -13,9 +13,11 @@ impl<B: Backend> Bank<B> {
     /// Takes the records since the last call; with `kick`, the counters with a record are taken next, without a look at
     /// the count of an event that runs on. Otherwise they wait for the next kick.
     pub(super) fn drain(&mut self, kick: bool) {
-        self.note_change();
-        let Self { host: Measured { backend, stats }, slots, pool, recorded, tracked, .. } = self;
+        let Self { host: Measured { backend, stats }, slots, pool, recorded, tracked, quiet_until, .. } = self;
         let Facts { blind, virtual_pauses: virtually, .. } = *backend.facts();
+        if virtually {
+            *quiet_until = 0;
+        }
         let complete = backend.overflowed(&mut |Overflow { id, count, at: time }| {
             let Some(held) = find_event(slots, pool, *tracked, id) else { return };
             // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.

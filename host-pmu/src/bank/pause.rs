@@ -26,11 +26,8 @@ use crate::stats::OpKind;
 const MOST_SIGNALS: u32 = 2;
 
 impl<B: Backend> Bank<B> {
-    /// Stops a counter by shutting the gate.
+    /// Stops a counter that is on by shutting the gate.
     pub(super) fn pause_behind_gate(&mut self, counter: CounterId) -> u64 {
-        if self.slots[counter.index()].as_ref().is_none_or(|held| !held.on) {
-            return 0;
-        }
         if self.gate == Gate::Open
             && let Err(error) = self.shut_gate()
         {
@@ -53,13 +50,13 @@ impl<B: Backend> Bank<B> {
         self.gather(counter, total)
     }
 
-    /// Returns whether the counter goes off while others stay on behind the open gate, or as the only one of several: the gate would
-    /// be shut and opened again for it.
+    /// Returns whether the counter, which is on, goes off while others stay on behind the open gate, or as the only one of several:
+    /// the gate would be shut and opened again for it.
     pub(super) fn leaves_alone(&mut self, counter: CounterId) -> bool {
         if self.gate != Gate::Open {
             return false;
         }
-        let runs = |held: &HeldEvent<_>| held.on && held.at_host == AtHost::Enabled;
+        let runs = |held: &HeldEvent<_>| held.at_host == AtHost::Enabled;
         let on = self.counters_on();
         let together = on.and(self.changing);
         let alone = self.slots[counter.index()].as_ref().is_some_and(runs)
@@ -108,9 +105,9 @@ impl<B: Backend> Bank<B> {
     #[inline(never)]
     pub(super) fn finish_pauses(&mut self) {
         let Facts { gate: gated, virtual_pauses, .. } = self.facts();
-        self.unchanged_since_entry = !(gated && self.gate == Gate::Failed);
+        self.quiet_until = if gated && self.gate == Gate::Failed { 0 } else { NEVER_ENDS };
         let on = self.counters_on();
-        if !(if gated { self.unchanged_since_entry && !on.is_empty() } else { virtual_pauses }) {
+        if !(if gated { self.quiet_until > 0 && !on.is_empty() } else { virtual_pauses }) {
             return;
         }
         // A counter whose event the host refused is on, too.
@@ -118,13 +115,14 @@ impl<B: Backend> Bank<B> {
         if !self.stop_leaving(all) {
             self.pauses_until = NEVER_ENDS;
         }
+        self.quiet_until = self.quiet_until.min(self.pauses_until);
         for counter in on {
             let Self { host, slots, .. } = self;
             let Some(held) = slots[counter.index()].as_mut().filter(|held| held.at_host == AtHost::Disabled) else {
                 continue;
             };
             match host.op(OpKind::Resume, |b| b.resume(&mut held.event)) {
-                Ok(()) => held.enabled(),
+                Ok(()) => held.at_host = AtHost::Enabled,
                 Err(error) => self.fail(counter, &error),
             }
             self.gate_changed = true;
@@ -139,7 +137,7 @@ impl<B: Backend> Bank<B> {
                 self.gate = Gate::Open;
             } else {
                 // The refusal is seen again at the next entry.
-                self.unchanged_since_entry = false;
+                self.quiet_until = 0;
             }
         }
         if self.gate == Gate::Open && std::mem::take(&mut self.gate_changed) {

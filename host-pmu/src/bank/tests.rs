@@ -12,7 +12,7 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Source, Spec};
 use proptest::prelude::*;
 
 use super::{Bank, BankStats};
-use crate::backend::model::{self, ModelBackend, Op};
+use crate::backend::model::{self, Event, ModelBackend, Op};
 use crate::backend::scheduling::Assignment;
 use crate::backend::{Facts, HostError, Overflow};
 use crate::side::HostPmu;
@@ -86,8 +86,8 @@ impl model::Host for Script {
         Ok(())
     }
 
-    fn count(&mut self, at: usize, events: &mut Events) -> u64 {
-        self.counts[events.table[at].count.number]
+    fn count(&mut self, count: &mut Count) -> u64 {
+        self.counts[count.number]
     }
 
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
@@ -95,8 +95,8 @@ impl model::Host for Script {
         self.is("complete")
     }
 
-    fn peek(&mut self, at: usize, events: &Events) -> Option<u64> {
-        self.is("peeks").then(|| self.counts[events.table[at].count.number])
+    fn peek(&mut self, event: &Event<Count>) -> Option<u64> {
+        self.is("peeks").then(|| self.counts[event.count.number])
     }
 
     fn may_have_switched(&self) -> bool {

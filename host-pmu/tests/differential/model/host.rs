@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{Source, Spec, Vendor};
-use host_pmu::backend::model::{Host, ModelBackend, Op};
+use host_pmu::backend::model::{Event, Host, ModelBackend, Op};
 use host_pmu::backend::scheduling::{Assignment, CounterMask, Processor, SHORTEST_PERIOD};
 use host_pmu::backend::{Facts, HostError, Overflow};
 use host_pmu::strategy::{Pause, Strategy};
@@ -206,8 +206,9 @@ pub(crate) fn run(host: &mut ScriptedHost, burst: Burst) -> bool {
 
 /// Events that run, sorted.
 pub(crate) fn armed(host: &ScriptedHost) -> Vec<Armed> {
-    let running = host.events.table.iter().filter(|event| event.running).map(|event| &event.count);
-    let mut armed: Vec<_> = running
+    let mut armed: Vec<_> = host
+        .events
+        .running()
         .filter(|count| count.spec.user() || count.spec.kernel())
         .map(|count| {
             let event = match count.spec.0 {
@@ -258,8 +259,8 @@ impl Host for Script {
         Ok(())
     }
 
-    fn count(&mut self, at: usize, events: &mut Events) -> u64 {
-        events.table[at].count.total
+    fn count(&mut self, count: &mut Count) -> u64 {
+        count.total
     }
 
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
@@ -281,8 +282,7 @@ impl Host for Script {
     }
 
     /// Returns the counts of some events; others must be read.
-    fn peek(&mut self, at: usize, events: &Events) -> Option<u64> {
-        let event = &events.table[at];
+    fn peek(&mut self, event: &Event<Count>) -> Option<u64> {
         (self.goes_on && self.rules.is_none() && event.id % 2 == 1).then_some(event.count.total)
     }
 
