@@ -6,10 +6,8 @@ use results::stats::pareto::front;
 use serde::Serialize;
 
 use results::document::Arm;
-use results::paired::Ratio;
 use results::sweep::Line;
 use results::table::layout::{dash, ratio, time};
-use results::table::ranking::{self, Contender};
 use results::table::{Report, Table};
 
 /// A strategy in a scenario: means over seeds.
@@ -145,18 +143,6 @@ fn cells(row: &StrategySummary) -> [String; 8] {
     ]
 }
 
-/// Describes the order of a scenario's strategies that have a latency and no doubt.
-fn fastest(rows: &[StrategySummary]) -> Option<String> {
-    let contender = |row: &StrategySummary| {
-        let over_floor = row.x_floor.map(|over| Ratio::of_means(over, row.seeds));
-        Some(Contender { name: row.strategy.clone(), cost: row.latency_ns.filter(|_| row.doubtful == 0)?, over_floor })
-    };
-    let found: Vec<Contender> = rows.iter().filter_map(contender).collect();
-    let seeds = rows.iter().map(|row| row.seeds).min().unwrap_or(0);
-    let against = |one: &Contender, other: &Contender| Some(Ratio::of_means(one.cost / other.cost, seeds));
-    ranking::sentence(&found, &against, (" (simulated)", "seed"))
-}
-
 /// Returns the comparison as it is shown.
 pub fn report(pareto: &Pareto) -> Report {
     let mut report = Report::new("vpmu sweep");
@@ -165,7 +151,6 @@ pub fn report(pareto: &Pareto) -> Report {
         scenario.rows.iter().for_each(|row| table.add_row(cells(row)));
         report.heading(scenario.name.clone());
         report.table(table);
-        report.notes(fastest(&scenario.rows));
         report.gap();
     }
     report.notes(LEGEND);
