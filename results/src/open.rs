@@ -105,6 +105,15 @@ impl Folder {
         Self::open(path)
     }
 
+    /// Makes a folder that was not there.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system, among them that of a name that is taken.
+    pub fn make_new(path: &Path) -> io::Result<Self> {
+        std::fs::create_dir(path)?;
+        Self::open(path)
+    }
+
     /// Opens a file in it or below. No link is followed on the way.
     ///
     /// # Errors

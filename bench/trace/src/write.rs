@@ -80,8 +80,7 @@ impl Writer {
     pub fn begin(folder: &Path, meta: Meta) -> Result<Self, Error> {
         let what = format!("cannot write a trace to {}", folder.display());
         let path = folder.to_owned();
-        let folder = std::fs::create_dir(folder)
-            .and_then(|()| Folder::open(folder))
+        let folder = Folder::make_new(folder)
             .map_err(|error| Error::output(what, &error, "give the name of a new folder with --output"))?;
         let columns = COLUMNS.iter().map(|(name, about)| ((*name).to_owned(), (*about).to_owned())).collect();
         let tool = format!("vpmu {}", env!("CARGO_PKG_VERSION"));
