@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, most_shared, rank, regrets};
+use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, livelocks, most_shared, rank, regrets};
 use crate::document::{BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric;
 use crate::stats::interval::Interval;
@@ -86,30 +86,29 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let Some(pair) = pair else { return Err(left_out) };
     let has = |one: &Setting, name: &str| one.regrets.iter().any(|regret| regret.strategy == name);
     let (own, odd): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, one)| pair.iter().all(|name| has(one, name)));
-    let mut leave = |what, why: &str| left_out.push(LeftOut { what, why: why.to_owned(), is_open: true });
     let why = format!("it lacks {}, by which the choice is made", pair.join(" or "));
-    for (record, _) in &odd {
-        leave(place(record), &why);
-    }
+    left_out.extend(odd.iter().map(|(record, _)| LeftOut { what: place(record), why: why.clone(), is_open: true }));
     let strategies = rank(own.iter().map(|(_, one)| &one.regrets[..]));
     let Some((chosen, as_good, open)) = choose(&strategies, modelled) else { return Err(left_out) };
-    let lacks = strategies.iter().filter(|one| one.results < own.len());
-    let (faster, slower): (Vec<&Ranked>, Vec<&Ranked>) = lacks.partition(|one| one.worst_regret < chosen.worst_regret);
-    for (lacks, why) in [
-        (faster, "not in every result, and faster than the choice where it is: measure it in the others, too"),
-        (slower, "not in every result"),
-    ] {
-        if !lacks.is_empty() {
-            leave(names(&lacks), why);
-        }
+    for one in strategies.iter().filter(|one| one.results < own.len()) {
+        let why = if one.worst_regret < chosen.worst_regret {
+            "not in every result, and faster than the choice where it is: measure it in the others, too"
+        } else {
+            "not in every result"
+        };
+        let is_open = one.may_beat(chosen) && !own.iter().any(|(record, _)| livelocks(record, &one.strategy));
+        left_out.push(LeftOut { what: one.strategy.clone(), why: why.to_owned(), is_open });
     }
     let choice = chosen.strategy.clone();
     let (with, results): (Vec<&Record>, Vec<Setting>) = own.into_iter().unzip();
     let at_most = results.iter().map(|one| one.at_most(&choice)).fold(1.0, f64::max);
-    let absent: u64 = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts.pmis_absent)).sum();
+    let counts = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts));
+    let absent: Vec<[u64; 2]> =
+        counts.map(|all| [all.pmis_absent, all.nmis]).filter(|[absent, _]| *absent > 0).collect();
+    let forbid = absent.iter().any(|[absent, taken]| absent.saturating_mul(ABSENT) > *taken);
     let any_open = left_out.iter().any(|one| one.is_open);
-    let said = vec![take(&with, chosen, &as_good, at_most), sureness(&with, &open, any_open, absent)];
-    let is_sure = open.is_empty() && !any_open && absent == 0;
+    let said = vec![take(&with, chosen, &as_good, at_most), sureness(&with, &open, any_open, (&absent, forbid))];
+    let is_sure = open.is_empty() && !any_open && !forbid;
     Ok(Advice { choice, is_sure, said, strategies, results, left_out })
 }
 
@@ -137,6 +136,9 @@ fn setting(
     Ok(Setting { workload: workload(record), host: record.host.class.clone(), regrets })
 }
 
+/// PMIs of a trace beside which one that did not come changes no choice.
+const ABSENT: u64 = 1000;
+
 /// Says which strategy to take, and how it stands beside others.
 fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked], at_most: f64) -> String {
     let places = if let [one] = own { workload(one) } else { plural(own.len(), "result") };
@@ -152,7 +154,8 @@ fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked], at_most: f64) -> 
 }
 
 /// Says how sure a choice is, and what the figures are not of.
-fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, absent: u64) -> String {
+fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, (absent, forbid): (&[[u64; 2]], bool)) -> String {
+    let [absent, taken] = [0, 1].map(|at| absent.iter().map(|counts| counts[at]).fold(0, u64::saturating_add));
     let may = format!("not sure: {} may be as good; ", names(open));
     let mut parts = vec![match own.iter().find_map(|record| record.host.model_percent) {
         Some([low, high]) if !open.is_empty() => {
@@ -160,7 +163,7 @@ fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, absent: u64) -> S
         }
         None if !open.is_empty() => may + "more rounds, or a longer --duration, may tell",
         _ if any_open => "not sure: what is left out may change it".to_owned(),
-        _ if absent > 0 => format!("not sure: under it {absent} PMIs of a trace did not come"),
+        _ if forbid => format!("not sure: under it {absent} PMIs of a trace did not come"),
         _ => format!("sure: no other can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0),
     }];
     // All of them are of one source.
@@ -171,6 +174,9 @@ fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, absent: u64) -> S
         stand_in => stand_in.map(|_| "on hardware events"),
     };
     parts.extend(elsewhere.map(|place| format!("{place} another may be the fastest")));
+    parts.extend(
+        (absent > 0 && !forbid).then(|| format!("under it {absent} PMIs of a trace did not come beside {taken}")),
+    );
     let cut = own.iter().filter(|record| record.status != Status::Complete);
     parts.extend(cut.map(|record| format!("{} was not run to its end", place(record))));
     parts.join("; ")
@@ -271,7 +277,8 @@ const OF_TRACES: &str = "of a trace on a model: the host's work from PMI to PMI 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::ArmKind;
+    use crate::document::warnings::LIVELOCK;
+    use crate::document::{ArmKind, Warning};
     use crate::fixture::timed;
 
     const TIMES: [(&str, u64); 3] = [("recreate", 2600), ("gate", 1270), ("reuse-lazy", 2032)];
@@ -410,6 +417,16 @@ mod tests {
         let (found, _) = answer(&[&record]);
         assert_eq!((found.choice.as_str(), found.left_out.len()), ("reuse-lazy", 1));
         assert!(found.left_out[0].what.starts_with("gate of "), "{:?}", found.left_out);
+        assert!(!found.is_sure);
+        // One that livelocks in a workload is no choice, whatever it does elsewhere.
+        let mut stuck = of("sampling10", &TIMES);
+        stuck.arms[1].metrics.clear();
+        stuck.warnings.push(Warning { arm: Some("gate".to_owned()), ..Warning::of_all(LIVELOCK, "") });
+        for records in [&[&stuck][..], &[&timed(40, &TIMES), &stuck]] {
+            let (found, text) = answer(records);
+            assert_eq!((found.choice.as_str(), found.is_sure), ("reuse-lazy", true), "{text}");
+            assert!(found.report().text(200).starts_with("left out: "), "{text}");
+        }
         // A workload that falls out whole might have another choice.
         let mut bare = of("single", &TIMES);
         bare.arms.iter_mut().for_each(|arm| arm.metrics.clear());
@@ -418,6 +435,18 @@ mod tests {
         assert_eq!(found.results[0].regrets[0].strategy, "gate");
         let none = |records: &[&Record]| advise(records, Vec::new(), false).is_err();
         assert!(none(&[]) && none(&[&timed(40, &[("gate", 1270)])]));
+    }
+
+    #[test]
+    fn pmis_of_a_trace_that_did_not_come_are_said_and_many_forbid_a_sure_choice() {
+        let mut record = timed(40, &TIMES);
+        let counts = &mut record.arms[1].own.counts;
+        (counts.nmis, counts.pmis_absent) = (3000, 3);
+        let (found, text) = answer(&[&record]);
+        assert!(found.is_sure && text.contains("; under it 3 PMIs of a trace did not come beside 3000"), "{text}");
+        record.arms[1].own.counts.pmis_absent = 4;
+        let (found, text) = answer(&[&record]);
+        assert!(!found.is_sure && text.contains("not sure: under it 4 PMIs"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::choice::is_whole;
 use crate::document::warnings::{LIVELOCK, NO_OVERFLOWS, UNSURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Status};
 use crate::error::{Error, Exit};
@@ -36,7 +35,7 @@ pub fn of<E: Experiment>(document: &Document<E>, metric: &str) -> Vec<Answer> {
             arm: arm.name.clone(),
             metric: metric.to_owned(),
             rounds: level.rounds as u64,
-            whole: is_whole(arm),
+            whole: arm.doubt().is_none(),
             p50: level.ns,
             p50_interval: level.interval.map(bounds),
             base: base.filter(|_| ratio.is_some()).map(|base| base.name.clone()),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::document::warnings::LIVELOCK;
 use crate::document::{Arm, Document, Experiment};
 use crate::metric::Metric;
 use crate::paired::{self, MIN_ROUNDS, Ratio};
@@ -43,6 +44,13 @@ pub struct Ranked {
     pub results: usize,
 }
 
+impl Ranked {
+    /// Returns whether its worst may be more than 1 % below that of another.
+    pub fn may_beat(&self, other: &Self) -> bool {
+        other.worst_interval.high > self.worst_interval.low * (1.0 + AS_GOOD)
+    }
+}
+
 /// What is left out, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
@@ -74,6 +82,8 @@ pub fn regrets<E: Experiment>(
     for arm in document.arms.iter().filter(|arm| arm.is_strategy()) {
         if let Some(why) = &arm.not_available {
             lack(&arm.name, why.clone(), false);
+        } else if livelocks(document, &arm.name) {
+            lack(&arm.name, "its guest livelocks: no period is ever whole".to_owned(), false);
         } else if contenders(document, metric).any(|one| one.name == arm.name) {
             names.push(arm.name.as_str());
         } else {
@@ -104,20 +114,18 @@ pub fn regrets<E: Experiment>(
     (regrets, lacks)
 }
 
+/// Returns whether an arm's guest gets no period whole: it is no choice for this workload.
+pub(crate) fn livelocks<E: Experiment>(document: &Document<E>, arm: &str) -> bool {
+    document.warnings.iter().any(|warning| warning.code == LIVELOCK && warning.arm.as_deref() == Some(arm))
+}
+
 /// Returns the strategies of a run that a ranking may name: those with figures that nothing makes doubtful.
 pub fn contenders<'a, E: Experiment>(document: &'a Document<E>, metric: &'a Metric) -> impl Iterator<Item = &'a Arm> {
-    with_figures(document, metric).filter(|arm| is_whole(arm))
+    document.arms.iter().filter(move |arm| has_figures(arm, metric) && arm.doubt().is_none())
 }
 
-pub(crate) fn with_figures<'a, E: Experiment>(
-    document: &'a Document<E>,
-    metric: &'a Metric,
-) -> impl Iterator<Item = &'a Arm> {
-    document.arms.iter().filter(move |arm| arm.is_strategy() && paired::p50(arm, metric.key).is_some())
-}
-
-pub(crate) fn is_whole(arm: &Arm) -> bool {
-    arm.doubt().is_none()
+pub(crate) fn has_figures(arm: &Arm, metric: &Metric) -> bool {
+    arm.is_strategy() && paired::p50(arm, metric.key).is_some()
 }
 
 /// Returns the mean of each figure over those that have it.
@@ -186,7 +194,7 @@ pub fn choose(ranked: &[Ranked], modelled: bool) -> Option<(&Ranked, Vec<&Ranked
     let least = whole.first().filter(|_| whole.len() > 1)?.worst_regret;
     let is_good = |one: &&Ranked| one.worst_regret <= least * (1.0 + AS_GOOD);
     let chosen = whole.iter().copied().filter(is_good).min_by(|a, b| held(a).total_cmp(&held(b)))?;
-    let is_open = |one: &&Ranked| chosen.worst_interval.high > one.worst_interval.low * (1.0 + AS_GOOD);
+    let is_open = |one: &&Ranked| one.may_beat(chosen);
     let others = |of: &dyn Fn(&&Ranked) -> bool| -> Vec<&Ranked> {
         whole.iter().copied().filter(|one| one.strategy != chosen.strategy && of(one)).collect()
     };

@@ -27,12 +27,7 @@ pub enum Number {
 impl Number {
     /// Its key in `results/published.toml`.
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::Before => "before",
-            Self::After => "after",
-            Self::Ratio => "ratio",
-            Self::Change => "change",
-        }
+        ["before", "after", "ratio", "change"][self as usize]
     }
 
     /// Returns what is compared of such a number: of a change in percent the share that is left, since −99 % and −99.9 % are ten

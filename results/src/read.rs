@@ -266,7 +266,7 @@ mod tests {
                 d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!(-5);
             }),
             ("arms[0].rounds: opens has 2 values for 3 rounds", |d| d["arms"][0]["rounds"]["opens"] = json!([1, 2])),
-            ("arms[0].rounds: exit_path_ns: p50 has 2 values for 3", |d| {
+            ("arms[0].rounds: metrics.exit_path_ns.p50 has 2 values for 3", |d| {
                 d["arms"][0]["rounds"]["metrics"]["exit_path_ns"]["p50"] = json!([1, 1]);
             }),
             ("no range around 100 %", |d| d["host"]["model_percent"] = json!([0, 0])),

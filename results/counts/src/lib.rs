@@ -60,14 +60,6 @@ macro_rules! counts {
             pub fn push(&mut self, round: &Counts) {
                 $( $( let _ = $by_round; self.$name.push(round.$name); )? )*
             }
-
-            /// Returns the columns by their keys.
-            pub fn columns(&mut self) -> impl Iterator<Item = (&'static str, &mut Vec<u64>)> {
-                [$( $( {
-                    let _ = $by_round;
-                    (stringify!($name), &mut self.$name)
-                }, )? )*].into_iter()
-            }
         }
     };
 }

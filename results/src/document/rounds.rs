@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use counts::{CountColumns, column};
 use schemars::JsonSchema;
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::summary::Summary;
 use crate::metric::Metric;
@@ -20,36 +21,32 @@ fn is_bare<T>(column: &[Option<T>]) -> bool {
     column.iter().all(Option::is_none)
 }
 
-/// Writes metrics, each without 99th percentiles where they are the largest values: a round has seldom a hundred.
-fn columns<S: Serializer>(metrics: &BTreeMap<String, Column>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(metrics.iter().map(|(key, column)| {
-        let mut column = column.clone();
-        if column.p99 == column.max && !is_bare(&column.p90) {
-            column.p99.clear();
-        }
-        (key, column)
-    }))
-}
-
 /// Reads rounds, and gives each column a value a round.
 ///
 /// # Errors
 /// Returns the errors of the columns, and a column of another length.
 pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rounds, D::Error> {
-    let mut rounds = Rounds::deserialize(deserializer)?;
-    rounds.stretch().map_err(D::Error::custom)?;
-    Ok(rounds)
+    let mut columns = Value::deserialize(deserializer)?;
+    let rounds = columns["round"].as_array().map_or(0, Vec::len);
+    stretch(&mut columns, rounds).map_err(|why| D::Error::custom(why.trim_start_matches('.')))?;
+    Rounds::deserialize(columns).map_err(D::Error::custom)
 }
 
-/// Stretches a column of one value to all rounds; an absent one stays so.
-fn stretch<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Result<(), String> {
-    if let [value] = column.as_slice() {
-        *column = vec![value.clone(); rounds];
-    }
-    match column.len() {
-        0 => Ok(()),
-        found if found == rounds => Ok(()),
-        found => Err(format!("{name} has {found} values for {rounds} rounds")),
+/// Stretches each column of one value to all rounds; an empty one stays so.
+fn stretch(value: &mut Value, rounds: usize) -> Result<(), String> {
+    match value {
+        Value::Object(columns) => columns
+            .iter_mut()
+            .try_for_each(|(name, column)| stretch(column, rounds).map_err(|why| format!(".{name}{why}"))),
+        Value::Array(column) => {
+            if column.len() == 1 {
+                column.resize(rounds, column[0].clone());
+            }
+            let found = column.len();
+            let fits = found == rounds || found == 0;
+            if fits { Ok(()) } else { Err(format!(" has {found} values for {rounds} rounds")) }
+        }
+        _ => Ok(()),
     }
 }
 
@@ -73,17 +70,7 @@ pub struct Rounds {
     #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
     pub guest: Sparse<u64>,
     /// Metrics by key.
-    #[serde(serialize_with = "columns")]
     pub metrics: BTreeMap<String, Column>,
-    /// End of each run of a guest.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
-    pub end: Vec<String>,
-    /// From creating the VM to the last vCPU's end, µs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
-    pub wall_us: Vec<u64>,
-    /// From creating the VM to the first guest instruction, µs; 0 where the guest was there before the round.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
-    pub guest_start_us: Vec<u64>,
     /// NMIs delivered and not taken, or the reverse: the differences of the vCPUs, each without its sign.
     #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
     pub lost: Sparse<u64>,
@@ -92,28 +79,16 @@ pub struct Rounds {
     pub counts: CountColumns,
 }
 
-/// A metric by round: the fields of a [`Summary`] without histogram. A round whose count is 0 has none.
+/// A metric by round: what comparisons, tables and exports take of each. A round whose count is 0 has none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
     /// Number of values.
     #[serde(serialize_with = "column")]
     pub count: Vec<u64>,
-    /// Smallest.
-    #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
-    pub min: Sparse<u64>,
     /// Median.
     #[serde(serialize_with = "column")]
     pub p50: Vec<u64>,
-    /// 90th percentile.
-    #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
-    pub p90: Sparse<u64>,
-    /// 99th percentile; absent where it is the largest value in every round.
-    #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
-    pub p99: Sparse<u64>,
-    /// Largest.
-    #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
-    pub max: Sparse<u64>,
-    /// Arithmetic mean; a histogram has three digits, so that parts of a ns are no figures.
+    /// Arithmetic mean, of metrics that are judged; a histogram has three digits, so that parts of a ns are no figures.
     #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
     pub mean: Sparse<u64>,
 }
@@ -136,50 +111,24 @@ fn value<T: Copy>(column: &[Option<T>], at: usize) -> Option<T> {
 }
 
 impl Column {
-    /// The columns that may be absent, with the names of their keys.
-    fn sparse(&mut self) -> [(&'static str, &mut Sparse<u64>); 5] {
-        let Self { min, p90, p99, max, mean, .. } = self;
-        [("min", min), ("p90", p90), ("p99", p99), ("max", max), ("mean", mean)]
-    }
-
     /// Adds a round, which may lack the metric.
     #[expect(clippy::cast_sign_loss, reason = "no time is negative")]
     pub fn push(&mut self, summary: Option<&Summary>) {
-        let none = Summary::default();
-        let Summary { count, min, p50, p90, p99, max, mean, .. } = summary.unwrap_or(&none);
-        self.count.push(*count);
-        self.p50.push(*p50);
-        let values = [*min, *p90, *p99, *max, mean.map(|mean| mean.round() as u64)];
-        self.sparse().into_iter().zip(values).for_each(|((_, column), value)| column.push(value));
+        self.count.push(summary.map_or(0, |summary| summary.count));
+        self.p50.push(summary.map_or(0, |summary| summary.p50));
+        self.mean.push(summary.and_then(|summary| Some(summary.mean?.round() as u64)));
     }
 
     /// Returns the summary of the round at a place; `None` where the round lacks the metric.
     pub fn get(&self, at: usize) -> Option<Summary> {
-        Some(Summary {
-            count: *self.count.get(at).filter(|count| **count > 0)?,
-            min: value(&self.min, at),
-            p50: *self.p50.get(at)?,
-            p90: value(&self.p90, at),
-            p99: value(&self.p99, at),
-            max: value(&self.max, at),
-            mean: value(&self.mean, at).map(|mean| mean as f64),
-            ..Summary::default()
-        })
+        let count = *self.count.get(at).filter(|count| **count > 0)?;
+        let mean = value(&self.mean, at).map(|mean| mean as f64);
+        Some(Summary { count, p50: *self.p50.get(at)?, mean, ..Summary::default() })
     }
 
     /// Returns the medians of the rounds that have the metric.
     pub fn medians(&self) -> impl Iterator<Item = f64> {
         self.count.iter().zip(&self.p50).filter(|(count, _)| **count > 0).map(|(_, p50)| *p50 as f64)
-    }
-
-    fn stretch(&mut self, rounds: usize) -> Result<(), String> {
-        stretch("count", &mut self.count, rounds)?;
-        stretch("p50", &mut self.p50, rounds)?;
-        self.sparse().into_iter().try_for_each(|(name, column)| stretch(name, column, rounds))?;
-        if self.p99.is_empty() && !self.p90.is_empty() {
-            self.p99.clone_from(&self.max);
-        }
-        Ok(())
     }
 }
 
@@ -212,31 +161,13 @@ impl Rounds {
     /// Adds the metrics of a round whose number is there already.
     pub fn push_metrics(&mut self, metrics: &Metrics) {
         let before = self.len().saturating_sub(1);
-        for key in metrics.keys() {
-            if !self.metrics.contains_key(key) {
-                let mut column = Column::default();
-                (0..before).for_each(|_| column.push(None));
-                self.metrics.insert(key.clone(), column);
-            }
+        let absent = || Column { count: vec![0; before], p50: vec![0; before], mean: vec![None; before] };
+        for key in metrics.keys().filter(|key| !self.metrics.contains_key(*key)).collect::<Vec<_>>() {
+            self.metrics.insert(key.clone(), absent());
         }
         for (key, column) in &mut self.metrics {
             column.push(metrics.get(key));
         }
-    }
-
-    fn stretch(&mut self) -> Result<(), String> {
-        let rounds = self.len();
-        stretch("position", &mut self.position, rounds)?;
-        stretch("complete", &mut self.complete, rounds)?;
-        stretch("started_us", &mut self.started_us, rounds)?;
-        stretch("guest", &mut self.guest, rounds)?;
-        stretch("end", &mut self.end, rounds)?;
-        stretch("lost", &mut self.lost, rounds)?;
-        stretch("wall_us", &mut self.wall_us, rounds)?;
-        stretch("guest_start_us", &mut self.guest_start_us, rounds)?;
-        self.counts.columns().try_for_each(|(name, column)| stretch(name, column, rounds))?;
-        let mut metrics = self.metrics.iter_mut();
-        metrics.try_for_each(|(key, column)| column.stretch(rounds).map_err(|why| format!("{key}: {why}")))
     }
 }
 
@@ -247,7 +178,7 @@ mod tests {
     #[test]
     fn a_metric_that_some_rounds_lack_keeps_its_places() {
         let mut rounds = Rounds::default();
-        let of = |count| Summary { count, p50: 7 * count, max: Some(9 * count), ..Summary::default() };
+        let of = |count| Summary { count, p50: 7 * count, mean: Some(9.0 * count as f64), ..Summary::default() };
         for (index, keys) in (0..).zip([&["a_ns"][..], &[], &["a_ns", "b_ns"]]) {
             rounds.index.push(index);
             rounds.position.push(1);
@@ -260,7 +191,7 @@ mod tests {
         assert_eq!(found("b_ns"), [None, None, Some(of(3))]);
         assert_eq!(rounds.metrics["b_ns"].medians().collect::<Vec<_>>(), [21.0]);
         let text = serde_json::to_string(&rounds).unwrap();
-        assert!(!text.contains("mean") && !text.contains("guest") && text.contains("\"max\":[9,null,27]"), "{text}");
+        assert!(!text.contains("guest") && text.contains("\"mean\":[9,null,27]"), "{text}");
         assert!(text.contains("\"position\":[1],\"complete\":[true],\"started_us\":[0,1,2]"), "{text}");
     }
 
@@ -268,9 +199,7 @@ mod tests {
     fn what_is_left_out_of_columns_is_read_back() {
         let mut rounds = Rounds::default();
         for index in 0..3 {
-            let (min, p90, max) = (Some(5), Some(7), Some(8 + index));
-            let summary =
-                Summary { count: 20, min, p50: 6, p90, p99: max, max, mean: Some(6.26), ..Summary::default() };
+            let summary = Summary { count: 20, p50: 6 + index, mean: Some(6.26), ..Summary::default() };
             rounds.index.push(index);
             rounds.position.push(0);
             rounds.complete.push(true);
@@ -279,12 +208,12 @@ mod tests {
             rounds.push_metrics(&Metrics::from([("a_ns".to_owned(), summary)]));
         }
         let text = serde_json::to_string(&rounds).unwrap();
-        let column = r#"{"count":[20],"min":[5],"p50":[6],"p90":[7],"max":[8,9,10],"mean":[6]}"#;
+        let column = r#"{"count":[20],"p50":[6,7,8],"mean":[6]}"#;
         assert!(text.contains(column), "{text}");
         let again = whole(&mut serde_json::Deserializer::from_str(&text)).unwrap();
         assert_eq!(again.metrics["a_ns"].get(2), rounds.metrics["a_ns"].get(2));
         assert_eq!((&again.counts.opens, &again.complete, again.len()), (&vec![1; 3], &vec![true; 3], 3));
-        let error = whole(&mut serde_json::Deserializer::from_str(&text.replace("[8,9,10]", "[8,9]"))).unwrap_err();
-        assert!(error.to_string().contains("a_ns: max has 2 values for 3 rounds"), "{error}");
+        let error = whole(&mut serde_json::Deserializer::from_str(&text.replace("[6,7,8]", "[6,7]"))).unwrap_err();
+        assert!(error.to_string().contains("metrics.a_ns.p50 has 2 values for 3 rounds"), "{error}");
     }
 }

@@ -59,45 +59,32 @@ pub fn merge(into: &mut Histogram<u64>, other: &Histogram<u64>) {
 impl Summary {
     /// Summarizes a histogram, with the histogram; `None` if nothing was recorded.
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
-        let brief = Self::brief(histogram)?;
         // V2, uncompressed, covers every count a u64 histogram holds below 2^63.
         let mut bytes = Vec::new();
         let written = V2Serializer::new().serialize(histogram, &mut bytes);
-        Some(Self {
-            p99_9: Some(histogram.value_at_quantile(0.999)),
-            histogram: written.is_ok().then(|| STANDARD.encode(bytes)),
-            ..brief
-        })
+        Some(Self { histogram: written.is_ok().then(|| STANDARD.encode(bytes)), ..Self::quantiles(histogram)? })
     }
 
     /// Summarizes the quantiles of a histogram alone; `None` if nothing was recorded.
+    pub fn quantiles(histogram: &Histogram<u64>) -> Option<Self> {
+        let at = |q: f64| Some(histogram.value_at_quantile(q));
+        let (min, max) = (Some(histogram.min()), Some(histogram.max()));
+        Some(Self { min, p90: at(0.9), p99: at(0.99), p99_9: at(0.999), max, ..Self::brief(histogram)? })
+    }
+
+    /// Summarizes what a round has of a metric; `None` if nothing was recorded.
     pub fn brief(histogram: &Histogram<u64>) -> Option<Self> {
-        let at = |q: f64| histogram.value_at_quantile(q);
-        (!histogram.is_empty()).then(|| Self {
-            count: histogram.len(),
-            min: Some(histogram.min()),
-            p50: at(0.5),
-            p90: Some(at(0.9)),
-            p99: Some(at(0.99)),
-            max: Some(histogram.max()),
-            mean: Some(histogram.mean()),
-            ..Self::default()
-        })
+        let (count, p50, mean) = (histogram.len(), histogram.value_at_quantile(0.5), Some(histogram.mean()));
+        (count > 0).then(|| Self { count, p50, mean, ..Self::default() })
     }
 
     /// Summarizes a few values, ns, by nearest rank; all 0 without values.
     pub fn of_values(values: &[u64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_unstable();
-        let Some(p50) = nearest_rank(&sorted, 0.5) else { return Self::default() };
-        Self {
-            count: sorted.len() as u64,
-            min: sorted.first().copied(),
-            p50,
-            max: sorted.last().copied(),
-            mean: Some(sorted.iter().map(|&ns| ns as f64).sum::<f64>() / sorted.len() as f64),
-            ..Self::default()
-        }
+        let mean = |p50| (p50, Some(sorted.iter().map(|&ns| ns as f64).sum::<f64>() / sorted.len() as f64));
+        let (p50, mean) = nearest_rank(&sorted, 0.5).map(mean).unwrap_or_default();
+        Self { count: sorted.len() as u64, p50, mean, ..Self::default() }
     }
 
     /// Summarizes many values with their histogram; all 0 without values.
@@ -106,17 +93,12 @@ impl Summary {
         for &value in values {
             histogram.saturating_record(value);
         }
-        let whole = Self::of(&histogram).unwrap_or_default();
-        let values = Self::of_values(values);
+        let (whole, max) = (Self::of(&histogram).unwrap_or_default(), values.iter().max().copied());
+        let Self { count, p50, mean, .. } = Self::of_values(values);
         // The histogram rounds up to its buckets' ends.
-        let within = |quantile: Option<u64>| Some(quantile?.min(values.max?));
-        Self {
-            p90: within(whole.p90),
-            p99: within(whole.p99),
-            p99_9: within(whole.p99_9),
-            histogram: whole.histogram,
-            ..values
-        }
+        let within = |quantile: Option<u64>| Some(quantile?.min(max?));
+        let (p90, p99, p99_9) = (within(whole.p90), within(whole.p99), within(whole.p99_9));
+        Self { count, min: values.iter().min().copied(), p50, p90, p99, p99_9, max, mean, ..whole }
     }
 
     /// Returns the histogram within; `None` if there is none.

@@ -355,7 +355,7 @@ mod tests {
             document.tool.profile = "debug".to_owned();
             document.host.loadavg_1m = Some(9.0);
             document.host.steal_before = Some(CpuTime::default());
-            document.host.steal_after = Some(CpuTime { steal: 5, total: 100, busy: 0 });
+            document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
             document.host.quota = Some(Quota { cpus: 0.1, stopped_us_before: 3, stopped_us_after: Some(4) });
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];

@@ -11,11 +11,6 @@ use crate::table::column::{self, Column, Figures, Place};
 const KEYS: &str =
     "file,experiment,started_unix,git_revision,host_class,workload,guest_cpu,backend,stand_in,arm,kind,round,metric";
 
-fn header() -> Vec<String> {
-    let figures = column::columns(Place::Csv).map(|column| column.key);
-    KEYS.split(',').chain(figures).chain(["note"]).map(str::to_owned).collect()
-}
-
 /// A text of one line that no spreadsheet takes for a formula: they do so where it starts with = + - @.
 fn plain(text: &str) -> String {
     let text = line(text);
@@ -56,7 +51,8 @@ fn table(rows: impl IntoIterator<Item = Vec<String>>) -> String {
 
 /// Formats the records as CSV.
 pub(super) fn text(records: &[Record]) -> String {
-    let mut rows = vec![header()];
+    let figures = column::columns(Place::Csv).map(|column| column.key);
+    let mut rows = vec![KEYS.split(',').chain(figures).chain(["note"]).map(str::to_owned).collect()];
     for record in records {
         for arm in &record.arms {
             let mut note = arm.incomplete.join("; ");

@@ -51,7 +51,6 @@ fn round(out: &mut String, arm: &Arm, at: usize, vcpus: &str) {
         let (benchmark, unit) = found.unwrap_or((key, "n"));
         let (benchmark, name, count) = (part(benchmark), part(&arm.name), metric.count);
         let _ = write!(out, "Benchmark{benchmark}/strategy={name}{vcpus} {count} {} p50-{unit}/op", metric.p50);
-        let _ = metric.p99.map_or(Ok(()), |p99| write!(out, " {p99} p99-{unit}/op"));
         let _ = metric.mean.map_or(Ok(()), |mean| write!(out, " {mean:.1} mean-{unit}/op"));
         out.push('\n');
     }

@@ -7,8 +7,6 @@ use super::facts::HostFacts;
 
 /// Leaving an idle state that takes longer than this shows among handler latencies of tens of µs.
 const DEEP_IDLE_US: u64 = 10;
-/// A CPU that is busy for this share of time while nothing is measured, or while its sibling measures, serves other users.
-const BUSY: f64 = 0.1;
 /// Samples a second a guest may want: ten events at 1 kHz each.
 const SAMPLES_WANTED: i64 = 10_000;
 
@@ -26,8 +24,7 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     let known = |value: Option<&str>| value.unwrap_or("unknown").to_owned();
     let on_off = |value: Option<bool>| known(value.map(|on| if on { "on" } else { "off" }));
     let (tuning, idle) = (&host.tuning, host.tuning.deepest_idle.as_ref());
-    let online = host.online().unwrap_or_default();
-    let cpus = online.len().max(1);
+    let cpus = host.online().map_or(1, |online| online.len().max(1));
 
     add("governor", host.governor.as_deref().is_none_or(|g| g == "performance"), known(host.governor.as_deref()));
     add("turbo", host.turbo != Some(true), on_off(host.turbo));
@@ -47,8 +44,9 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     add("steal", steal < 0.001, format!("{:.2} % of CPU time since boot", steal * 100.0));
     let quota = host.quota.map(|quota| format!("{:.2} CPUs of the control group", quota.cpus));
     add("CPU quota", quota.is_none(), quota.unwrap_or_else(|| "none".to_owned()));
-    let (good, found) = smt(host, pinned, &online);
-    add("SMT", good, found);
+    let shared = host.smt.as_deref() == Some("on") && !tuning.smt_siblings.is_empty() && pinned.is_empty();
+    let alone = known(host.smt.as_deref());
+    add("SMT", !shared, if shared { alone + ", and vCPUs are not pinned: any may get a busy sibling" } else { alone });
 
     let watchdog = match (host.nmi_watchdog, host.hardware_pmu) {
         (Some(true), true) => "on: it holds a hardware counter of each CPU, so a further event is cheap",
@@ -82,28 +80,6 @@ pub fn load(before: &HostFacts, mut after: HostFacts) -> Option<String> {
         .into_iter()
         .find_map(|host| findings(host, &[]).into_iter().find(busy))
         .map(|finding| finding.found)
-}
-
-/// Finds whether SMT is on, and whether a sibling of a CPU that measures serves other users.
-fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> (bool, String) {
-    let tuning = &host.tuning;
-    if host.smt.as_deref() != Some("on") || tuning.smt_siblings.is_empty() {
-        return (true, host.smt.as_deref().unwrap_or("unknown").to_owned());
-    }
-    // A sibling of a pinned CPU that is not pinned itself; without pinned ones any.
-    let is_beside = |cpu: &&u32| {
-        let mut siblings = tuning.siblings(**cpu).into_iter();
-        !pinned.contains(cpu) && siblings.any(|sibling| pinned.is_empty() || pinned.contains(&sibling))
-    };
-    let busy = online.iter().filter(is_beside).filter_map(|cpu| Some((*cpu, *tuning.cpu_busy.get(cpu)?)));
-    match (busy.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, share)| *share >= BUSY), pinned) {
-        (Some((cpu, share)), pinned) => {
-            let which = if pinned.is_empty() { "" } else { ", a sibling of a pinned one," };
-            (false, format!("on; CPU {cpu}{which} is busy {:.0} %", share * 100.0))
-        }
-        (None, []) => (false, "on, and vCPUs are not pinned: any may get a busy sibling".to_owned()),
-        (None, _) => (true, "on; the siblings of the pinned CPUs are idle".to_owned()),
-    }
 }
 
 /// Outcome of a check.
@@ -188,7 +164,8 @@ mod tests {
     #[test]
     fn each_setting_that_spoils_a_measurement_is_found() {
         type Change = fn(&mut HostFacts);
-        let cases: [(&str, Change); 14] = [
+        let cases: [(&str, Change); 15] = [
+            ("SMT", |host| host.tuning.smt_siblings = vec!["0,40".to_owned()]),
             ("hybrid processor", |host| host.perf_pmus = ["cpu_atom", "cpu_core"].map(str::to_owned).to_vec()),
             ("governor", |host| host.governor = Some("performance, powersave".to_owned())),
             ("turbo", |host| host.turbo = Some(true)),
@@ -211,20 +188,9 @@ mod tests {
         for (check, change) in cases {
             assert_eq!(warned(&cascade_lake(change), &[]), [check]);
         }
+        let siblings = |host: &mut HostFacts| host.tuning.smt_siblings = vec!["0,40".to_owned()];
+        assert!(warned(&cascade_lake(siblings), &[0]).is_empty());
         let (_dir, fs) = tree(&PVM);
         assert!(warned(&HostFacts::read(&fs), &[]).contains(&"steal"));
-    }
-
-    #[test]
-    fn a_busy_sibling_of_a_pinned_cpu_is_named_and_a_pinned_sibling_is_no_stranger() {
-        let host = cascade_lake(|host| {
-            host.tuning.smt_siblings = vec!["0,40".to_owned(), "1,41".to_owned()];
-            host.tuning.cpu_busy = [(0, 0.9), (40, 0.5), (1, 1.0), (41, 0.01)].into();
-        });
-        assert_eq!(warned(&host, &[0]), ["SMT"]);
-        assert!(smt(&host, &[0], &[0, 1, 40, 41]).1.contains("CPU 40, a sibling of a pinned one, is busy 50 %"));
-        assert!(warned(&host, &[1]).is_empty());
-        assert!(warned(&host, &[0, 40]).is_empty());
-        assert_eq!(warned(&host, &[]), ["SMT"]);
     }
 }

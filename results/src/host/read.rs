@@ -82,19 +82,18 @@ impl HostFacts {
     /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`]
     /// reads the rest, some hundred files that do not change meanwhile and would delay the first guest.
     pub fn begin(fs: &HostFs) -> Self {
-        let times = cpu_times(fs);
         Self {
             cpus_online: fs.text("sys/devices/system/cpu/online"),
             loadavg_1m: fs.text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
-            steal_before: times.get("").copied(),
+            steal_before: cpu_time(fs),
             quota: Quota::read(fs),
-            tuning: Tuning::begin(fs, times),
+            tuning: Tuning::begin(fs),
             begun: true,
             ..Self::default()
         }
     }
 
-    /// Notes stolen, throttled and busy time once more, after the measurement, and what the kernel said meanwhile.
+    /// Notes stolen and throttled time once more, after the measurement, and what the kernel said meanwhile.
     pub fn finish(&mut self, fs: &HostFs) {
         if self.begun {
             *self = std::mem::take(self).complete(fs);
@@ -102,9 +101,7 @@ impl HostFacts {
         if let Some(quota) = &mut self.quota {
             quota.stopped_us_after = Quota::read(fs).map(|now| now.stopped_us_before);
         }
-        let times = cpu_times(fs);
-        self.steal_after = times.get("").copied();
-        self.tuning.finish(&times);
+        self.steal_after = cpu_time(fs);
     }
 
     /// Returns the share of CPU time stolen during the measurement, 0 to 1; `None` if no time passed.
@@ -146,18 +143,13 @@ fn mitigations(fs: &HostFs) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Reads the `cpu` lines of /proc/stat by what follows that word, nothing of all CPUs together: user nice system idle iowait irq softirq
-/// steal, then guest time, which is contained in user and nice already.
-fn cpu_times(fs: &HostFs) -> BTreeMap<String, CpuTime> {
-    let stat = fs.text("proc/stat").unwrap_or_default();
-    let line = |line: &str| {
-        let (cpu, times) = line.strip_prefix("cpu")?.split_once(' ')?;
-        let times: Vec<u64> = times.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
-        let total = times.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
-        let idle = times.get(3)?.saturating_add(*times.get(4)?);
-        Some((cpu.to_owned(), CpuTime { steal: *times.get(7)?, total, busy: total.saturating_sub(idle) }))
-    };
-    stat.lines().filter_map(line).collect()
+/// Reads the first line of /proc/stat, of all CPUs together: user nice system idle iowait irq softirq steal, then guest time, which is
+/// contained in user and nice already.
+fn cpu_time(fs: &HostFs) -> Option<CpuTime> {
+    let stat = fs.text("proc/stat")?;
+    let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+    let times: Vec<u64> = times.map_while(|word| word.parse().ok()).collect();
+    Some(CpuTime { steal: *times.get(7)?, total: times.iter().fold(0, |sum, n| n.saturating_add(sum)) })
 }
 
 #[cfg(test)]
@@ -184,7 +176,7 @@ mod tests {
     fn steal_is_a_share_of_all_time_without_counting_guest_time_twice() {
         let (_dir, fs) = hosts::tree(&hosts::CASCADE_LAKE);
         let mut facts = HostFacts::read(&fs);
-        assert_eq!(facts.steal_before, Some(CpuTime { steal: 0, total: 100, busy: 20 }));
+        assert_eq!(facts.steal_before, Some(CpuTime { steal: 0, total: 100 }));
         std::fs::write(fs.path("proc/stat"), "cpu  20 0 20 150 0 0 0 10 50 0\n").unwrap();
         facts.finish(&fs);
         assert_eq!(facts.steal_share(), Some(0.1));

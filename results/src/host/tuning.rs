@@ -1,6 +1,6 @@
 //! Tuning of the host: settings that make a measurement noisy, or another one than the reader thinks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,11 +24,6 @@ pub struct Tuning {
     pub deepest_idle: Option<IdleState>,
     /// CPUs that share a core, a list per core, e.g. "0,40"; cores with one thread are left out.
     pub smt_siblings: Vec<String>,
-    /// Share of time each CPU was not idle during the measurement, 0 to 1.
-    pub cpu_busy: BTreeMap<u32, f64>,
-    /// Its CPU times when the measurement began.
-    #[serde(skip)]
-    pub(super) began: BTreeMap<String, CpuTime>,
 }
 
 /// A CPU's idle state.
@@ -40,20 +35,17 @@ pub struct IdleState {
     pub exit_latency_us: u64,
 }
 
-/// CPU time since boot, in clock ticks of 1/100 s, of a CPU or of all.
+/// CPU time since boot of all CPUs together, in clock ticks of 1/100 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTime {
     /// Stolen.
     pub steal: u64,
     /// All states together, stolen included.
     pub total: u64,
-    /// All but idle ones.
-    #[serde(skip)]
-    pub busy: u64,
 }
 
 impl Tuning {
-    /// Reads every setting that was not read at its begin; `cpu_busy` comes with [`Self::finish`].
+    /// Reads every setting that was not read at its begin.
     pub(super) fn read(fs: &HostFs, begun: Self) -> Self {
         let flag = |path: &str| fs.number(path).map(|n| n != 0);
         Self {
@@ -67,19 +59,9 @@ impl Tuning {
         }
     }
 
-    /// Reads the facts on which a choice of CPUs depends, and keeps the CPUs' times of now.
-    pub(super) fn begin(fs: &HostFs, began: BTreeMap<String, CpuTime>) -> Self {
-        Self { smt_siblings: smt_siblings(fs), began, ..Self::default() }
-    }
-
-    /// Notes how busy each CPU was since [`Self::begin`].
-    pub(super) fn finish(&mut self, times: &BTreeMap<String, CpuTime>) {
-        let share = |(cpu, now): (&String, &CpuTime)| {
-            let began = self.began.get(cpu)?;
-            let total = now.total.checked_sub(began.total).filter(|&n| n > 0)?;
-            Some((cpu.parse().ok()?, now.busy.saturating_sub(began.busy) as f64 / total as f64))
-        };
-        self.cpu_busy = times.iter().filter_map(share).collect();
+    /// Reads the facts on which a choice of CPUs depends.
+    pub(super) fn begin(fs: &HostFs) -> Self {
+        Self { smt_siblings: smt_siblings(fs), ..Self::default() }
     }
 
     /// Returns whether the host reports nothing.
@@ -162,16 +144,5 @@ mod tests {
         assert_eq!(tuning.deepest_idle, Some(IdleState { name: "C1".to_owned(), exit_latency_us: 2 }));
         assert_eq!(tuning.smt_siblings, ["0,2"]);
         assert_eq!((tuning.siblings(2), tuning.siblings(1)), (vec![0], vec![]));
-    }
-
-    #[test]
-    fn how_busy_a_cpu_was_is_the_share_of_its_own_time_between_two_looks() {
-        let (_dir, fs) =
-            tree(&[("proc/stat", "cpu  9 9\ncpu0 10 0 10 80 0 0 0 0 5 0\ncpu1 0 0 0 100 0 0 0 0\nintr 5\n")]);
-        let mut facts = HostFacts::read(&fs);
-        let then = "cpu0 40 0 10 150 0 0 0 0 35 0\ncpu1 0 0 0 190 10 0 0 0\ncpu7 1 1 1 1 1 1 1 1\n";
-        std::fs::write(fs.path("proc/stat"), then).unwrap();
-        facts.finish(&fs);
-        assert_eq!(facts.tuning.cpu_busy, BTreeMap::from([(0, 0.3), (1, 0.0)]));
     }
 }

@@ -190,7 +190,7 @@ pub(super) fn by_parameter(records: &[Record], most: usize) -> Vec<Figure> {
             let places: Vec<(String, &Record)> = places.collect();
             let last = places.last()?.1;
             let about = format!(
-                "{}; {}. Of each value the newest result that is not of few rounds beside others; hosts may differ in more than it.",
+                "{}; {}. Of each value the newest complete result; hosts may differ in more than it.",
                 title(last),
                 last.host.class
             );

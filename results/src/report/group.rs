@@ -7,9 +7,6 @@ use crate::compare::{group_key, group_label};
 use crate::document::{Arm, ArmKind, NMI_LATENCY, Record, Status};
 use crate::table::ranking::origin;
 
-/// Rounds of a result that represents its kind, however many another one has.
-const MANY: usize = 100;
-
 /// Results of one kind, the oldest first; never empty.
 pub(super) struct Group<'a> {
     pub(super) records: Vec<&'a Record>,
@@ -42,20 +39,17 @@ impl<'a> Group<'a> {
         self.records[self.records.len() - 1]
     }
 
-    /// Returns the result whose figures stand for the group: the newest complete one that is not of few rounds beside
-    /// the others. A quick run after a long one does not take its place, nor is a very long one shown for ever.
+    /// Returns the result whose figures stand for the group.
     pub(super) fn shown(&self) -> &'a Record {
-        let complete: Vec<&Record> =
-            self.records.iter().filter(|record| record.status == Status::Complete).copied().collect();
-        newest(&complete).or_else(|| newest(&self.records)).unwrap_or_else(|| self.latest())
+        newest(&self.records).unwrap_or_else(|| self.latest())
     }
 }
 
-/// Returns the newest record with [`MANY`] rounds, or half as many as any has.
+/// Returns the newest complete record, and of those one that is not quick, as far as there are such.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
-    let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
-    let most = records.iter().map(|record| rounds(record)).max()?;
-    records.iter().rev().find(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied()
+    let is_quick = |record: &Record| record.parameters.get("quick").is_some_and(|quick| quick == true);
+    let rank = |record: &&&Record| (record.status == Status::Complete, !is_quick(record), record.started_unix);
+    records.iter().max_by_key(rank).copied()
 }
 
 /// Returns the results of other workloads that the newest group's command measured, too, that of the first first; of most commands none.
@@ -120,6 +114,6 @@ mod tests {
         let found = groups(&records);
         assert_eq!((found.len(), found[0].latest().started_unix, found[0].shown().started_unix), (1, 4000, 2000));
         let cut = [record(9, 1000, false, Status::Interrupted), record(2, 2000, false, Status::Interrupted)];
-        assert_eq!(groups(&cut)[0].shown().started_unix, 1000);
+        assert_eq!(groups(&cut)[0].shown().started_unix, 2000);
     }
 }

@@ -144,7 +144,7 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
         [("CPU", &host.cpu_model), ("microcode", &host.microcode), ("kernel", &host.kernel), ("KVM", &host.kvm)];
     about.extend(facts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
     if !std::ptr::eq(shown, latest) {
-        about.push(("newest", format!("{}: not complete, or of few rounds", named(latest))));
+        about.push(("newest", format!("{}: not complete, or quick", named(latest))));
     }
     about
 }

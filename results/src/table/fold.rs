@@ -1,7 +1,7 @@
 //! The one table of everything that is shown: typed cells, with a form for each reader. Text fits its width; Markdown and pages are made
 //! of the same cells, and so are a page's plots.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use textwrap::{Options, WordSplitter};
 
 use super::layout;
@@ -17,7 +17,7 @@ const GAP: usize = 2;
 const ROWS: usize = 60;
 
 /// A cell: the text that is shown, and the figures that a plot draws of it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cell {
     text: String,
     /// Its figure, on the axis of a plot.
@@ -66,12 +66,6 @@ impl Cell {
     /// Returns its text.
     pub fn text(&self) -> &str {
         &self.text
-    }
-}
-
-impl Serialize for Cell {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
     }
 }
 

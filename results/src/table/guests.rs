@@ -4,7 +4,7 @@ use super::column::{self, Place};
 use super::fold::{Cell, Table};
 use super::layout::{plural, time};
 use super::plain::{lacks, plain};
-use super::ranking::{fastest, listed, origin, times, unranked};
+use super::ranking::{listed, origin, times, unranked};
 use super::report::Report;
 use crate::answers;
 use crate::choice::{AS_GOOD, choose, contenders, is_modelled, rank, regrets};
@@ -22,9 +22,7 @@ pub fn report(documents: &[Document], whole: bool) -> Report {
     let mut report = Report::default();
     let Some(first) = documents.first() else { return report };
     report.title = format!("vpmu {}", first.experiment);
-    // Of one workload the order of its strategies, of several the strategy that is best in all of them.
-    let answer = if let [one] = documents { fastest(one, metric(one)) } else { choice(documents) };
-    if let Some(answer) = answer {
+    if let Some(answer) = choice(documents) {
         report.note(answer);
         report.gap();
     }
@@ -169,11 +167,6 @@ fn over_floor(document: &Document, arm: &Arm) -> Option<Ratio> {
 /// Describes the strategy that the rule of `advise` chooses, beside others in each workload.
 fn choice(documents: &[Document]) -> Option<String> {
     let first = documents.first()?;
-    let rounds = documents.iter().filter_map(|one| one.arms.iter().map(|arm| arm.rounds.len()).max()).min()?;
-    if rounds < MIN_ROUNDS {
-        let rounds = plural(rounds, "round");
-        return Some(format!("no answer: no interval of {rounds}; take more (--rounds, --duration)"));
-    }
     let (found, lacks): (Vec<_>, Vec<_>) =
         documents.iter().map(|document| regrets(document, metric(document), column::work)).unzip();
     let strategies = rank(found.iter().map(Vec::as_slice));
@@ -184,7 +177,12 @@ fn choice(documents: &[Document]) -> Option<String> {
             .iter()
             .zip(&lacks)
             .find_map(|(one, lacks)| Some((one, lacks.iter().find(|lack| lack.is_open)?)))?;
-        return Some(format!("no answer: {} with {}: {}", lack.what, number(document), lack.why));
+        let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+        return Some(if rounds < MIN_ROUNDS {
+            format!("no answer: no interval of {}; take more (--rounds, --duration)", plural(rounds, "round"))
+        } else {
+            format!("no answer: {} with {}: {}", lack.what, number(document), lack.why)
+        });
     };
     let what = if metric(first).key == NMI_HANDLER.key { " handler time" } else { " time" };
     let nouns = std::iter::once(what).chain(std::iter::repeat(""));
@@ -204,9 +202,12 @@ fn metric(document: &Document) -> &'static Metric {
     answers::metric(&document.parameters)
 }
 
-/// The events of a workload, as a number.
+/// The events of a workload, as a number; those of a trace are in it.
 fn number(document: &Document) -> String {
-    plural(document.parameters.events.len(), "event")
+    match document.parameters.events.len() {
+        0 => events(document).to_owned(),
+        count => plural(count, "event"),
+    }
 }
 
 /// Places a strategy beside the fastest other one of a workload, or where it is faster than that beside the oldest.
@@ -331,6 +332,10 @@ mod tests {
         both[1].arms[0].own.lost = Some(1);
         let text = super::report(&both, false).text(400);
         assert!(text.starts_with("no answer: recreate with ") && text.contains("it has no whole figures\n"), "{text}");
+        let mut one = fixture::document(10);
+        one.arms[1].own.lost = Some(1);
+        let text = super::report(&[one], false).text(400);
+        assert!(text.contains("; not whole with 1 event, so not ranked: reuse\n"), "{text}");
         let text = said(&[("recreate", 3000), ("reuse", 3000)], &[("recreate", 1200), ("reuse", 1200)]);
         assert!(text.starts_with("recreate: 1.000 × reuse's") && text.ends_with("; as good: reuse"), "{text}");
     }

@@ -118,7 +118,10 @@ impl Target {
     }
 
     /// Writes it unless something is there; false if so.
-    fn place_new(&self, bytes: &[u8]) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn place_new(&self, bytes: &[u8]) -> io::Result<bool> {
         let mut file = self.passing()?;
         file.as_file_mut().write_all(bytes)?;
         file.as_file().sync_all()?;
@@ -175,14 +178,6 @@ impl Write for Pending {
 /// Returns the errors of the file system.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     Target::of(path)?.replace(text)
-}
-
-/// Writes `path` as [`replace`] does, unless something is there; false if so.
-///
-/// # Errors
-/// Returns the errors of the file system.
-pub fn place(path: &Path, text: &[u8]) -> io::Result<bool> {
-    Target::of(path)?.place_new(text)
 }
 
 /// Opens a regular file, or makes it, to read it and add to its end.
@@ -409,7 +404,7 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), b"new");
             std::fs::remove_file(&path).unwrap();
             symlink(to, &path).unwrap();
-            assert!(!place(&path, b"new").unwrap());
+            assert!(!Target::of(&path).unwrap().place_new(b"new").unwrap());
             assert!(append(&path).is_err());
             std::fs::remove_file(&path).unwrap();
         }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use results::document::Tool;
 use results::error::Error;
 use results::open;
-use results::write::place;
+use results::write::Target;
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -304,7 +304,8 @@ impl Folder {
     pub fn write_new<T: Serialize>(&self, path: &Path, value: &T) -> Result<bool, Error> {
         let path = self.path.join(path);
         let text = serde_json::to_string_pretty(value).map_err(|error| Error::internal("cannot write JSON", error))?;
-        place(&path, (text + "\n").as_bytes()).map_err(|error| cannot(&path, &error))
+        let placed = Target::of(&path).and_then(|target| target.place_new((text + "\n").as_bytes()));
+        placed.map_err(|error| cannot(&path, &error))
     }
 
     /// Reads the text of a file in the folder, which has no links.

@@ -10,7 +10,7 @@ use results::document::{
 };
 use results::error::one_line;
 use results::metric::{
-    EXIT_PATH, HOST_WORK, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL,
+    self, EXIT_PATH, HOST_WORK, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL,
 };
 use results::paired::are_few;
 
@@ -25,8 +25,8 @@ fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u6
 }
 
 /// Returns a summary for each metric that has values.
-fn metrics(latencies: &Latencies, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
-    latencies.iter().filter_map(|(key, histogram)| Some(((*key).to_owned(), summary(histogram)?))).collect()
+fn metrics(latencies: &Latencies, summary: impl Fn(&str, &Histogram<u64>) -> Option<Summary>) -> Metrics {
+    latencies.iter().filter_map(|(key, all)| Some(((*key).to_owned(), summary(key, all)?))).collect()
 }
 
 /// Units of work and the time they took.
@@ -60,37 +60,46 @@ pub struct Checks {
     pub deliveries: bool,
 }
 
+/// Sums over turns.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    kind: ArmKind,
+    checks: Checks,
+    own: GuestArm,
+    latencies: Latencies,
+    ops: OpStats,
+    baseline: Work,
+    measured: Work,
+}
+
 /// Collects one arm's rounds.
 #[derive(Clone, Debug, Default)]
 pub struct ArmFold {
     result: document::Arm,
-    checks: Checks,
-    all: Latencies,
-    ops: OpStats,
-    baseline: Work,
-    measured: Work,
-    /// Start of a guest that lives over several rounds, until the first of them.
-    guest_start_ns: Option<u64>,
+    all: Sums,
+    /// The sums without the turns that are not whole, from the first of them on.
+    whole: Option<Sums>,
+    /// Whether each round is in those.
+    are_whole: Vec<bool>,
+    /// How turns ended that did not end as they should.
+    broken: Vec<String>,
     periods: Option<Periods>,
-    /// The arm without the turns that are not whole, from the first of them on.
-    whole: Option<Box<Self>>,
 }
 
 impl ArmFold {
     /// Creates an arm without rounds. `stand_in`: whether its backend is a stand-in.
     pub fn new(arm: &Arm, stand_in: bool, checks: Checks) -> Self {
-        let overflows_lost = (arm.kind != ArmKind::Kvm && checks.overflows).then_some(0);
         let result = document::Arm {
             name: arm.strategy.clone(),
             kind: arm.kind,
             backend: arm.backend.clone(),
             stand_in,
-            own: GuestArm { overflows_lost, ..GuestArm::default() },
             ..document::Arm::default()
         };
         // The floor's counters are the TSC, which advances while the vCPU thread has no CPU.
         let periods = (checks.periods && arm.kind != ArmKind::Floor).then(Periods::default);
-        Self { result, checks, periods, ..Self::default() }
+        let all = Sums::new(arm.kind, checks);
+        Self { result, all, periods, ..Self::default() }
     }
 
     /// Records that the arm cannot run here.
@@ -101,24 +110,17 @@ impl ArmFold {
     /// Records a reason for incomplete figures beyond those of the rounds.
     pub fn incomplete(&mut self, why: &str) {
         self.result.incomplete.push(one_line(why));
-        if let Some(whole) = &mut self.whole {
-            whole.incomplete(why);
-        }
     }
 
-    /// Leaves a turn out of the figures, which is yet to be added.
+    /// Leaves a turn out of the sums of those that are whole, which is yet to be added.
     fn leave_out(&mut self, why: &[String]) {
-        if self.whole.is_none() {
-            self.whole = Some(Box::new(self.clone()));
-        }
-        if let Some(whole) = &mut self.whole {
-            whole.result.left_out.push(one_line(&why.join("; ")));
-        }
+        self.whole.get_or_insert_with(|| self.all.clone());
+        self.result.left_out.push(one_line(&why.join("; ")));
     }
 
-    /// Returns the arm without the turns that are not whole, if there are such, and few.
-    fn without_few(&self) -> Option<&Self> {
-        self.whole.as_deref().filter(|whole| are_few(whole.result.left_out.len(), self.result.rounds.len()))
+    /// Returns the sums of all turns, and of those that are whole if they are others.
+    fn sums(&mut self, is_whole: bool) -> impl Iterator<Item = &mut Sums> {
+        std::iter::once(&mut self.all).chain(self.whole.as_mut().filter(|_| is_whole))
     }
 
     /// Records how a discarded turn ended that did not end as it should: its counts are in no figure.
@@ -127,81 +129,46 @@ impl ArmFold {
         let error = error.map_or_else(String::new, |error| format!("; last error: {error}"));
         let why = format!("warm-up: {}{error}", outcome.end);
         self.leave_out(std::slice::from_ref(&why));
-        self.result.incomplete.push(one_line(&why));
+        self.broken.push(one_line(&why));
     }
 
     /// Adds a finished turn, with what is beside its outcome.
     pub fn add(&mut self, turn: Turn, left: &TurnOutcome) {
-        let TurnOutcome { run: outcome, linux, host_work } = left;
+        let outcome = &left.run;
         let broken = broken(turn.index, outcome);
         let why: Vec<String> = broken.iter().cloned().chain(self.doubts(turn.index, outcome)).collect();
         if !why.is_empty() {
             self.leave_out(&why);
-        } else if let Some(whole) = &mut self.whole {
-            whole.add(turn, left);
         }
-        self.result.incomplete.extend(broken.iter().map(|why| one_line(why)));
-        let mut latencies = Latencies::new();
-        for ns in host_work {
-            of(&mut latencies, &HOST_WORK).saturating_record((*ns).max(1));
-        }
-        if let Some(left) = linux {
-            self.result.own.linux.get_or_insert_default().add(left);
-        }
+        self.broken.extend(broken.iter().map(|why| one_line(why)));
         if let Some(periods) = &mut self.periods {
             periods.begin(turn.session);
             outcome.vcpus.iter().enumerate().for_each(|(index, vcpu)| periods.add(index, vcpu));
         }
-        let (mut counts, mut lost) = (Counts::default(), Some(0_u64));
-        for vcpu in &outcome.vcpus {
-            self.add_vcpu(vcpu, &mut counts, &mut latencies);
-            lost = lost.zip(self.lost(vcpu)).map(|(a, b)| a.saturating_add(b));
-        }
-        let is_first = self.result.rounds.is_empty();
-        let own = &mut self.result.own;
-        own.counts.merge(&counts);
-        own.lost = own.lost.or(is_first.then_some(0)).zip(lost).map(|(sum, now)| sum.saturating_add(now));
-        if turn.session.is_none() {
-            self.note_held(counts.held_at_end, &held_at_tail(outcome));
-        }
-        let start = turn.session.is_none().then(|| ns(outcome.start)).or_else(|| self.guest_start_ns.take());
+        let held = turn.session.is_none().then(|| held_at_tail(outcome));
+        let add = |sums: &mut Sums| sums.add(left, held.as_deref());
+        let Some((counts, lost, latencies)) = self.sums(why.is_empty()).map(add).last() else { return };
         let rounds = &mut self.result.rounds;
         rounds.index.push(turn.index);
         rounds.position.push(turn.position);
         rounds.complete.push(outcome.end.is_complete());
+        self.are_whole.push(why.is_empty());
         rounds.started_us.push(ns(turn.started) / 1000);
         rounds.guest.push(turn.session);
-        rounds.end.push(one_line(&outcome.end.to_string()));
-        rounds.wall_us.push(ns(outcome.wall) / 1000);
-        // A guest that starts at once has started: 0 says that it was there before.
-        rounds.guest_start_us.push(start.map_or(0, |ns| ns.div_ceil(1000).max(1)));
         rounds.lost.push(lost);
         rounds.counts.push(&counts);
-        let mut metrics = metrics(&latencies, Summary::brief);
-        // No comparison judges these: what tables and `reproduce` take is enough, and a default document stays small.
-        for (key, all) in &mut metrics {
-            let shown = Summary { count: all.count, p50: all.p50, ..Summary::default() };
-            match key.as_str() {
-                key if key == SIGNAL.key => *all = Summary { max: all.max, ..shown },
-                key if key == NMI_DRIVER_OFF.key => *all = Summary { mean: all.mean, ..shown },
-                _ => {}
-            }
-        }
+        let mut metrics = metrics(&latencies, |_, all| Summary::brief(all));
+        // Comparisons judge medians; `reproduce` and `calibrate` take means of these.
+        let has_mean = |key: &str| metric::is_main(key) || key == NMI_DRIVER_OFF.key;
+        metrics.iter_mut().filter(|(key, _)| !has_mean(key)).for_each(|(_, all)| all.mean = None);
         rounds.push_metrics(&metrics);
-        for (key, histogram) in latencies {
-            merge(self.all.entry(key).or_insert_with(latency_histogram), &histogram);
-        }
     }
 
     /// Adds the start and the baseline of a guest that is kept alive.
     pub fn open(&mut self, opening: &RunOutcome) {
-        if let Some(whole) = &mut self.whole {
-            whole.open(opening);
-        }
-        self.guest_start_ns = Some(ns(opening.start));
         for vcpu in &opening.vcpus {
             if let Some(report) = vcpu.left.report.as_ref().filter(|_| vcpu.left.tsc.khz > 0) {
-                self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, vcpu.left.tsc.khz);
+                self.sums(true).for_each(|sums| sums.add_baseline(report, vcpu.left.tsc.khz));
             }
         }
     }
@@ -217,17 +184,79 @@ impl ArmFold {
             ends.map(|(index, vcpu)| one_line(&format!("end of guest {number}, vCPU {index}: {}", vcpu.end))).collect();
         if !why.is_empty() {
             self.leave_out(&why);
-            self.result.incomplete.extend(why);
+            self.broken.extend(why);
         }
         let held = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.held_at_end).fold(0, u64::saturating_add);
-        self.note_held(held, &held_at_tail(outcome));
-        if let Some(whole) = &mut self.whole {
-            whole.note_held(held, &held_at_tail(outcome));
+        self.sums(true).for_each(|sums| sums.note_held(held, &held_at_tail(outcome)));
+    }
+
+    /// Lists what makes a round doubtful that may have ended as it should.
+    fn doubts(&self, round: u64, outcome: &RunOutcome) -> Vec<String> {
+        let sum = |of: &dyn Fn(&VcpuOutcome) -> Option<u64>| {
+            Some(outcome.vcpus.iter().filter_map(of).fold(0_u64, u64::saturating_add))
+        };
+        let (lost, overflows_lost) = (sum(&|vcpu| self.all.lost(vcpu)), sum(&|vcpu| self.all.overflows_lost(vcpu)));
+        let mut own = GuestArm { lost, overflows_lost, ..GuestArm::default() };
+        outcome.vcpus.iter().for_each(|vcpu| own.counts.merge(&vcpu.account.counts));
+        own.doubts().map(|doubt| format!("round {round}: {doubt}")).collect()
+    }
+
+    /// Returns the arm so far. A few turns that are not whole are left out of its figures.
+    pub fn result(&self) -> document::Arm {
+        let mut result = self.result.clone();
+        let few = self.whole.as_ref().filter(|_| are_few(result.left_out.len(), result.rounds.len()));
+        if few.is_some() {
+            result.rounds.complete.clone_from(&self.are_whole);
+        } else {
+            result.left_out.clear();
+            result.incomplete.splice(0..0, self.broken.iter().cloned());
         }
+        few.unwrap_or(&self.all).conclude(&mut result);
+        // Turns of a guest are judged together.
+        result.own.counts.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
+        result
+    }
+}
+
+impl Sums {
+    fn new(kind: ArmKind, checks: Checks) -> Self {
+        let overflows_lost = (kind != ArmKind::Kvm && checks.overflows).then_some(0);
+        let own = GuestArm { lost: Some(0), overflows_lost, ..GuestArm::default() };
+        Self { kind, checks, own, ..Self::default() }
+    }
+
+    /// Adds a turn, with the events that were held at its tail's ticks unless its guest lives on. Returns its
+    /// counts, its NMIs that were lost, and its latencies.
+    fn add(&mut self, left: &TurnOutcome, held: Option<&[u64]>) -> (Counts, Option<u64>, Latencies) {
+        let mut latencies = Latencies::new();
+        for ns in &left.host_work {
+            of(&mut latencies, &HOST_WORK).saturating_record((*ns).max(1));
+        }
+        if let Some(left) = &left.linux {
+            self.own.linux.get_or_insert_default().add(left);
+        }
+        let (mut counts, mut lost) = (Counts::default(), Some(0_u64));
+        for vcpu in &left.run.vcpus {
+            self.add_vcpu(vcpu, &mut counts, &mut latencies);
+            lost = lost.zip(self.lost(vcpu)).map(|(a, b)| a.saturating_add(b));
+        }
+        self.own.counts.merge(&counts);
+        self.own.lost = self.own.lost.zip(lost).map(|(sum, now)| sum.saturating_add(now));
+        if let Some(held) = held {
+            self.note_held(counts.held_at_end, held);
+        }
+        for (key, histogram) in &latencies {
+            merge(self.latencies.entry(key).or_insert_with(latency_histogram), histogram);
+        }
+        (counts, lost, latencies)
+    }
+
+    fn add_baseline(&mut self, report: &Report, khz: u64) {
+        self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, khz);
     }
 
     fn note_held(&mut self, at_end: u64, tail: &[u64]) {
-        let held = &mut self.result.own.events_held;
+        let held = &mut self.own.events_held;
         held.at_end = held.at_end.max(at_end);
         held.tail.resize(held.tail.len().max(tail.len()), 0);
         for (most, now) in held.tail.iter_mut().zip(tail) {
@@ -237,26 +266,15 @@ impl ArmFold {
 
     /// Returns by how many NMIs delivered and NMIs taken differ, if both are known.
     fn lost(&self, vcpu: &VcpuOutcome) -> Option<u64> {
-        let report = vcpu.left.report.as_ref().filter(|_| self.result.kind != ArmKind::Kvm)?;
+        let report = vcpu.left.report.as_ref().filter(|_| self.kind != ArmKind::Kvm)?;
         Some(vcpu.account.counts.nmis_injected.abs_diff(report.nmis))
     }
 
     /// Returns by how many overflows host and guest differ, if both count them and the guest was not stopped.
     fn overflows_lost(&self, vcpu: &VcpuOutcome) -> Option<u64> {
         let report = vcpu.left.report.as_ref().filter(|_| vcpu.end.is_complete())?;
-        self.result.own.overflows_lost?;
+        self.own.overflows_lost?;
         Some(vcpu.account.counts.overflows_lost(overflows(report)))
-    }
-
-    /// Lists what makes a round doubtful that may have ended as it should.
-    fn doubts(&self, round: u64, outcome: &RunOutcome) -> Vec<String> {
-        let sum = |of: &dyn Fn(&VcpuOutcome) -> Option<u64>| {
-            Some(outcome.vcpus.iter().filter_map(of).fold(0_u64, u64::saturating_add))
-        };
-        let (lost, overflows_lost) = (sum(&|vcpu| self.lost(vcpu)), sum(&|vcpu| self.overflows_lost(vcpu)));
-        let mut own = GuestArm { lost, overflows_lost, ..GuestArm::default() };
-        outcome.vcpus.iter().for_each(|vcpu| own.counts.merge(&vcpu.account.counts));
-        own.doubts().map(|doubt| format!("round {round}: {doubt}")).collect()
     }
 
     /// Adds one vCPU, its counts to `counts`.
@@ -264,11 +282,11 @@ impl ArmFold {
         let account = &vcpu.account;
         counts.merge(&account.counts);
         if let Some(error) = &account.host.last_error {
-            self.result.own.last_error = Some(one_line(error));
+            self.own.last_error = Some(one_line(error));
         }
         self.ops.merge(&account.host.ops);
         for &MsrExits { msr, reads, writes, faults } in &account.msr_exits {
-            let count = self.result.own.msr_exits.entry(format!("{msr:#x}")).or_default();
+            let count = self.own.msr_exits.entry(format!("{msr:#x}")).or_default();
             for (sum, n) in [(&mut count.reads, reads), (&mut count.writes, writes), (&mut count.faults, faults)] {
                 *sum = sum.saturating_add(n);
             }
@@ -288,12 +306,12 @@ impl ArmFold {
             ..Counts::default()
         });
         if let Some(lost) = self.overflows_lost(vcpu) {
-            self.result.own.overflows_lost = self.result.own.overflows_lost.map(|sum| sum.saturating_add(lost));
+            self.own.overflows_lost = self.own.overflows_lost.map(|sum| sum.saturating_add(lost));
         }
         if vcpu.left.tsc.khz > 0 {
             self.add_times(vcpu, report, counts, into);
         }
-        if self.result.kind != ArmKind::Kvm {
+        if self.kind != ArmKind::Kvm {
             counts.surplus = counts.surplus.saturating_add(report.nmis.saturating_sub(account.counts.nmis_injected));
         }
     }
@@ -302,7 +320,7 @@ impl ArmFold {
         let khz = vcpu.left.tsc.khz;
         let time = |ticks| ticks_to_ns(ticks, khz).max(1);
         counts.tsc_uncertainty_ns = counts.tsc_uncertainty_ns.max(ticks_to_ns(vcpu.left.tsc.uncertainty, khz));
-        counts.log_invalid += phases::add((&mut self.result.own, &mut self.all), vcpu, report, of(into, &SET_UP));
+        counts.log_invalid += phases::add((&mut self.own, &mut self.latencies), vcpu, report, of(into, &SET_UP));
         for entry in vcpu.left.log.iter().filter(|entry| !phases::takes(entry)) {
             let metric = match entry.kind {
                 LOG_NMI if entry.rearmed == 0 => Some(&NMI_DRIVER_OFF),
@@ -331,28 +349,19 @@ impl ArmFold {
             }
             None => counts.delivery_unmatched += 1,
         }
-        self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, khz);
+        self.add_baseline(report, khz);
         self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
     }
 
-    /// Returns the arm so far. A few turns that are not whole are left out of its figures.
-    pub fn result(&self) -> document::Arm {
-        let Some(whole) = self.without_few() else { return self.figures() };
-        let mut result = whole.figures();
-        let counting = std::mem::replace(&mut result.rounds, self.result.rounds.clone()).index;
-        for (complete, index) in result.rounds.complete.iter_mut().zip(&result.rounds.index) {
-            *complete = counting.binary_search(index).is_ok();
-        }
-        // Turns of a guest are judged together.
-        result.own.counts.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
-        result
-    }
-
-    fn figures(&self) -> document::Arm {
-        let mut result = self.result.clone();
-        result.metrics = metrics(&self.all, Summary::of);
-        phases::conclude(&mut result);
+    /// Gives an arm its figures.
+    fn conclude(&self, result: &mut document::Arm) {
+        result.own = self.own.clone();
+        let summary =
+            |key: &str, all: &_| if metric::is_main(key) { Summary::of(all) } else { Summary::quantiles(all) };
+        result.metrics = metrics(&self.latencies, summary);
+        phases::conclude(result);
         let own = &mut result.own;
+        own.lost = own.lost.filter(|_| !result.rounds.is_empty());
         // Those of KVM's own vPMU are counted where the kernel module does it.
         let counted = result.kind != ArmKind::Kvm || result.name.starts_with(BELOW_KVM);
         let op = |kind: OpKind| {
@@ -363,7 +372,6 @@ impl ArmFold {
         own.host_ops = OpKind::ALL.into_iter().filter(|_| counted).map(op).collect();
         let Counts { nmis_injected, held_max, held_ns, time_ns, .. } = own.counts;
         own.counts = own.counts.written();
-        own.counts.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
         own.nmis_delivered = (result.kind != ArmKind::Kvm).then_some(nmis_injected);
         own.events_held.max = held_max;
         own.events_held.time_mean = match result.kind {
@@ -376,7 +384,6 @@ impl ArmFold {
             unit_ns_with: with,
             slowdown: with / without,
         });
-        result
     }
 }
 
