@@ -56,7 +56,8 @@ pub fn of_record(record: &Record) -> Report {
 fn head(documents: &[Document], report: &mut Report) {
     let several = documents.len() > 1;
     let columns = || column::columns(Place::Answer);
-    let head = several.then_some("workload").into_iter().chain(["arm", "p50 [95 %]", "× floor [95 %]"]);
+    let level = paired::heading(metric(&documents[0]).key);
+    let head = several.then_some("workload").into_iter().chain(["arm", level, "× floor [95 %]"]);
     let mut table = Table::new(head.chain(columns().map(|column| column.heading)));
     if several {
         table = table.keys(2).left(1);
@@ -77,8 +78,12 @@ fn head(documents: &[Document], report: &mut Report) {
     report.table(table);
     let per = if documents[0].parameters.set_up.is_some() { "set-up" } else { "PMI or rotation" };
     report.note(format!(
-        "p50: median over rounds of each round's median; × floor: of paired rounds, floor: an estimated lower bound; opens, ops: host \
-         events opened and operations on them, per {per}"
+    let means = if documents[0].is_replayed() {
+        "mean: over all parts of the trace; × floor: of means"
+    } else {
+        "p50: median over rounds of each round's median; × floor: of paired rounds"
+    };
+        "{means}, floor: an estimated lower bound; opens, ops: host events opened and operations on them, per {per}"
     ));
 }
 
