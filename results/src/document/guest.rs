@@ -19,7 +19,8 @@ pub struct Answer {
     pub rounds: u64,
     /// The arm ended each of its turns as it should, and none of its counts raises doubts.
     pub whole: bool,
-    /// Median over rounds of each round's median, of a replay the mean of its parts. Those of [`Arm::metrics`](super::Arm::metrics) are of all samples together.
+    /// Median over rounds of each round's median, of a replay the mean of its parts. Those of
+    /// [`Arm::metrics`](super::Arm::metrics) are of all samples together.
     pub p50: f64,
     /// Its 95 % interval; `None` with fewer than five rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use clap::{Arg, Args, Command};
 use results::error::Error;
 use vmm::machine::Cpu;
 
-pub use results::parse::{duration, most_like, suggestion};
+pub use results::parse::{duration, fault, most_like, suggestion};
 
 /// A folder that a command writes several files to. `-` is stdout for commands that write one.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
