@@ -14,7 +14,7 @@ use super::{
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
-use crate::experiment::sweep::grid::axes;
+use crate::experiment::sweep::grid;
 use crate::inspect::doctor;
 use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
@@ -279,7 +279,7 @@ fn check(line: Vec<String>) -> Result<(), Error> {
         Command::NmiLatency(args) => names(&args.spec.arms, &args.host.behind.backend),
         Command::GuestStat(args) => names(&args.spec.arms, &args.host.behind.backend),
         Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())),
-        Command::Sweep(args) => axes(&args.keys).map(drop),
+        Command::Sweep(args) => grid::check(&args.keys),
         _ => Ok(()),
     }
 }
@@ -329,6 +329,8 @@ mod tests {
         let is_ours = |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
         let shown = command.get_subcommands().filter(is_ours);
         for command in std::iter::once(&command).chain(shown) {
+            (&["sweep", "model=mine.toml", "vcpus=0"], "0 is out of range"),
+            (&["sweep", "strategy=reuse,mine.toml,reues"], "unknown strategy 'reues'"),
             let name = command.get_name();
             let text = command.clone().term_width(80).render_long_help().to_string();
             let long = text.lines().find(|line| line.chars().count() > 80);
@@ -336,6 +338,7 @@ mod tests {
             let after = command.get_after_help().unwrap_or_else(|| panic!("{name} has no examples")).to_string();
             let long = after.lines().find(|line| line.chars().count() > 60);
             assert_eq!(long, None, "{name}");
+        check(&["sweep", "model=elsewhere.toml", "strategy=mine.toml"]).unwrap();
             let (examples, codes) = after.split_once("\nExit codes: 0 ").unwrap_or_else(|| panic!("{name}: {after}"));
             assert!(codes.replace('\n', " ").ends_with("70 a bug of vpmu."), "{name}: {codes}");
             assert!(examples.starts_with("Examples:\n  "), "{name}");
