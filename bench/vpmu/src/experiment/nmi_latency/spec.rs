@@ -53,7 +53,7 @@ pub struct NmiLatencySpec {
     #[arg(long, value_name = "EVENTS[/WORK]", help_heading = None, display_order = 1)]
     pub workload: Option<Workload>,
 
-    /// Events between two overflows [default: 2000000 (1 ms at 2 GHz), 100 with a tracepoint]
+    /// Events between two overflows [default: 2000000 (1 ms at 2 GHz); with a tracepoint 100]
     ///
     /// In the backend's own unit: cycles, ns of a clock, occurrences. Event i of a set gets N × (16 + 3 i) / 16, so that
     /// stand-ins, which count every event at one rate, do not overflow all counters at once.
