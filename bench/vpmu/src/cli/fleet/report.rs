@@ -35,7 +35,7 @@ fn gathered(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Gather
 }
 
 /// Schema of the report's JSON.
-const SCHEMA: &str = "vpmu-fleet-report/5";
+const SCHEMA: &str = "vpmu-fleet-report/6";
 
 /// Runs `vpmu fleet report`.
 pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
@@ -75,7 +75,7 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
         json!({ "base": base, "new": new, "comparison": found.as_ref().ok(), "error": error })
     };
     let variants: Vec<_> = variants.iter().map(variant).collect();
-    let document = json!({ "schema": SCHEMA, "standing": standing, "analysis": analysis, "variants": variants });
+    let document = json!({ "schema": SCHEMA, "standing": standing, "analysis": analysis, "answer": variants });
     console::show(form, &shown, &document)?;
     complain(&format!("report.html, summary.md, junit.xml in {}", folder.path.display()));
     Ok(verdict)

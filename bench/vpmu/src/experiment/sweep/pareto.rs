@@ -49,9 +49,10 @@ pub struct Scenario {
 /// Comparison of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pareto {
-    /// Always "vpmu-pareto/2".
+    /// Always "vpmu-pareto/3".
     pub schema: &'static str,
     /// Scenarios in the order of the grid.
+    #[serde(rename = "answer")]
     pub scenarios: Vec<Scenario>,
 }
 
@@ -69,7 +70,7 @@ pub fn compare(lines: &[Line]) -> Pareto {
     // Seeds are next to one another.
     let of_one = lines.chunk_by(|one, next| name(one) == name(next));
     let scenarios = of_one.map(|lines| Scenario { name: name(&lines[0]), rows: rows(lines) }).collect();
-    Pareto { schema: "vpmu-pareto/2", scenarios }
+    Pareto { schema: "vpmu-pareto/3", scenarios }
 }
 
 /// Returns the strategies of points that differ in their seeds, which all have the same.
