@@ -7,7 +7,7 @@ use crate::document::warnings::{LIVELOCK, NO_OVERFLOWS, UNSURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Status};
 use crate::error::{Error, Exit};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
-use crate::paired;
+use crate::paired::{self, Ratio};
 use crate::stats::interval::Interval;
 
 /// The metric that a run of guests is about.
@@ -25,25 +25,42 @@ pub fn metric(parameters: &Parameters) -> &'static Metric {
 
 /// The answers of a document by its metric, in the order of its arms; an arm without rounds that count has none.
 pub fn of<E: Experiment>(document: &Document<E>, metric: &str) -> Vec<Answer> {
-    let bounds = |Interval { low, high }| [low, high];
-    let base = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).or(document.arms.first());
+    over(document, metric, document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).or(document.arms.first()))
+}
+
+/// The answers of a document beside another arm than the floor or the first.
+pub fn over<E: Experiment>(document: &Document<E>, metric: &str, base: Option<&Arm>) -> Vec<Answer> {
     let answer = |arm: &Arm| {
         let level = paired::level(arm, metric)?;
-        let base = base.filter(|base| base.name != arm.name);
-        let ratio = base.and_then(|base| paired::over_runs(document, arm, base, metric));
-        Some(Answer {
+        let own = Answer {
             arm: arm.name.clone(),
             metric: metric.to_owned(),
             rounds: level.rounds as u64,
             whole: arm.doubt().is_none(),
             p50: level.ns,
             p50_interval: level.interval.map(bounds),
-            base: base.filter(|_| ratio.is_some()).map(|base| base.name.clone()),
-            ratio: ratio.map(|ratio| ratio.ratio),
-            ratio_interval: ratio.and_then(|ratio| ratio.interval).map(bounds),
+            ..Answer::default()
+        };
+        let base = base.filter(|base| base.name != arm.name);
+        let ratio = base.and_then(|base| Some((base, paired::over_runs(document, arm, base, metric)?)));
+        Some(match ratio {
+            Some((base, ratio)) => own.beside(base, ratio),
+            None => own,
         })
     };
     document.arms.iter().filter_map(answer).collect()
+}
+
+fn bounds(Interval { low, high }: Interval) -> [f64; 2] {
+    [low, high]
+}
+
+impl Answer {
+    /// Gives it a ratio to another arm.
+    pub(crate) fn beside(self, base: &Arm, ratio: Ratio) -> Self {
+        let (base, interval) = (Some(base.name.clone()), ratio.interval.map(bounds));
+        Self { base, ratio: Some(ratio.ratio), ratio_interval: interval, ..self }
+    }
 }
 
 /// Judges whether a document answers its question.

@@ -24,6 +24,16 @@ pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
     }
 }
 
+/// Describes the fault of a TOML text: its line, and to a name that is not known the one most like it.
+pub fn fault(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+    let (message, names) = (error.message(), || error.message().split('`').skip(1).step_by(2));
+    let nearest = names().next().and_then(|name| most_like(name, names().skip(1)));
+    let nearest = nearest.filter(|_| message.starts_with("unknown "));
+    let nearest = nearest.map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
+    format!("line {line}: {message}{nearest}")
+}
+
 /// Finds the first of `known` that begins with `name`, else the one that is most like it, if any is.
 pub fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     if let Some(longer) = known.clone().find(|known| !name.is_empty() && known.starts_with(name)) {

@@ -113,11 +113,12 @@ pub struct Measured {
 /// Everything `reproduce` found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reproduction {
-    /// Always "vpmu-reproduce/2".
+    /// Always "vpmu-reproduce/3".
     pub schema: &'static str,
     /// The simulations' seed.
     pub seed: u64,
     /// The rows, in the order of `results/published.toml`.
+    #[serde(rename = "answer")]
     pub rows: Vec<Row>,
     /// Constants of the set-up model that were fitted.
     pub fitted: Vec<Fitted>,

@@ -19,12 +19,13 @@ pub struct Answer {
     pub rounds: u64,
     /// The arm ended each of its turns as it should, and none of its counts raises doubts.
     pub whole: bool,
-    /// Median over rounds of each round's median. Those of [`Arm::metrics`](super::Arm::metrics) are of all samples together.
+    /// Median over rounds of each round's median, of a replay the mean of its parts. Those of
+    /// [`Arm::metrics`](super::Arm::metrics) are of all samples together.
     pub p50: f64,
     /// Its 95 % interval; `None` with fewer than five rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_interval: Option<[f64; 2]>,
-    /// The arm that it is compared with: the floor, else the first; `None` of that one.
+    /// The arm that it is compared with: the floor, of stat-setup `auto`, else the first; `None` of that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
     /// Ratio to it, over paired rounds.
@@ -33,6 +34,9 @@ pub struct Answer {
     /// Its 95 % interval; `None` with fewer than five rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_interval: Option<[f64; 2]>,
+    /// It is the choice of the main job, beside the strategy that its first line names.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub choice: bool,
 }
 
 /// One kind of host operation.

@@ -11,8 +11,7 @@ use crate::host::noise::Status;
 use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
 use cpu_list::CpuList;
-use minijinja::value::Serde;
-use minijinja::{Environment, context};
+use minijinja::{Environment, UndefinedBehavior, context};
 
 /// Code of the warning that a run ended before its intervals were as narrow as asked.
 pub const UNSURE: &str = "until-ci";
@@ -238,26 +237,35 @@ fn texts() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
 
 fn of_arm(arm: &Arm, document: &Document) -> impl Iterator<Item = Warning> {
     let own = serde_json::to_value(&arm.own).unwrap_or_default();
-    let engine = Environment::empty();
     texts().filter_map(move |(code, key, text)| {
         let count = CAVEATS.iter().find(|(own, _)| *own == code);
         let n = count.map_or_else(|| own[key].as_u64().unwrap_or(0), |(_, count)| count(arm, document));
-        let values = || {
-            context! {
-                n,
-                time => ms(n),
-                tick => ms(document.parameters.mux_interval_ns),
-                rounds => arm.rounds.len(),
-                incomplete => arm.incomplete.first(),
-                left_out => arm.left_out.first(),
-                periods => arm.own.counts.periods_missed.saturating_add(arm.own.counts.guest_overflows),
-                complained => arm.own.linux.as_ref().map(|linux| linux.complained.join("; ")),
-                ..minijinja::Value::from(Serde(&own))
-            }
-        };
-        let message = || engine.render_str(text, values()).unwrap_or_else(|error| error.to_string());
+        let message = || message(text, n, arm, document).unwrap_or_else(|error| error.to_string());
         (n > 0).then(|| Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, message()) })
     })
+}
+
+/// Fills in a text of an arm's count. A name that is none of those here is an error.
+fn message(text: &str, n: u64, arm: &Arm, document: &Document) -> Result<String, minijinja::Error> {
+    let mut engine = Environment::empty();
+    engine.set_undefined_behavior(UndefinedBehavior::Strict);
+    let counts = &arm.own.counts;
+    let values = context! {
+        n,
+        time => ms(n),
+        tick => ms(document.parameters.mux_interval_ns),
+        rounds => arm.rounds.len(),
+        incomplete => arm.incomplete.first(),
+        left_out => arm.left_out.first(),
+        periods => counts.periods_missed.saturating_add(counts.guest_overflows),
+        complained => arm.own.linux.as_ref().map(|linux| linux.complained.join("; ")),
+        played => counts.played,
+        values_otherwise => counts.values_otherwise,
+        counters_otherwise => counts.counters_otherwise,
+        pmis_absent => counts.pmis_absent,
+        last_error => arm.own.last_error.as_deref(),
+    };
+    engine.render_str(text, values)
 }
 
 fn rounds(arm: &Arm, wanted: impl Fn(Round) -> bool) -> u64 {
@@ -318,6 +326,18 @@ mod tests {
         for (code, _) in CAVEATS {
             assert!(texts().any(|(own, ..)| own == code), "{code} has no text");
         }
+    }
+
+    #[test]
+    fn every_name_in_a_text_has_a_value() {
+        let document = fixture::document(2);
+        let fill = |text: &str, n| message(text, n, &document.arms[0], &document);
+        for (code, _, text) in texts() {
+            for said in [1, 2].map(|n| fill(text, n).unwrap_or_else(|error| panic!("{code}: {error:#}"))) {
+                assert!(!said.contains(['{', '}']), "{said}");
+            }
+        }
+        assert!(fill("{{ round }} of {{ rounds }}", 1).is_err());
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::groups::groups;
-use super::ratio::MIN_ROUNDS;
+use super::ratio::{MIN_ROUNDS, of_parts, work};
 use super::rounds::counting;
 use crate::document::Arm;
+use crate::metric::HOST_WORK;
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::over_groups;
 use crate::stats::{mean, median};
@@ -26,10 +27,21 @@ pub struct Level {
 /// The interval is that of the share of rounds below the median, which groups of rounds show by how they differ
 /// (jackknife with Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share
 /// (Woodruff). A median moves in steps: the jackknife of the median itself, and a bootstrap, are too narrow.
+///
+/// Of a trace's parts it is the mean of all values, of which their ratio is.
 pub fn level(arm: &Arm, metric: &str) -> Option<Level> {
+    if metric == HOST_WORK.key {
+        let found = of_parts(&work(arm).into_values().collect::<Vec<_>>())?;
+        return Some(Level { ns: found.ratio, interval: found.interval, rounds: found.rounds });
+    }
     let (guests, values) = counting_rounds(arm, metric);
     let ns = median(&values)?;
     Some(Level { ns, interval: median_interval(&values, &guests), rounds: values.len() })
+}
+
+/// Returns the heading of a column of [`level`]s.
+pub fn heading(metric: &str) -> &'static str {
+    if metric == HOST_WORK.key { "mean [95 %]" } else { "p50 [95 %]" }
 }
 
 /// Returns the p50 of an arm, ns: that of [`level`] without its interval, which takes longer.

@@ -20,7 +20,7 @@ pub mod looks;
 mod ratio;
 mod rounds;
 
-pub use level::{Level, level, median_interval, p50};
+pub use level::{Level, heading, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
 pub(crate) use ratio::log;
 pub use ratio::{BETWEEN_RUNS, MIN_ROUNDS, Ratio, centre, log_ratio, narrowest, of_turns, over_runs, ratio};

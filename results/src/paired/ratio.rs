@@ -60,7 +60,7 @@ impl Ratio {
 /// Returns the ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
 pub fn ratio(arm: &Arm, base: &Arm, metric: &str) -> Option<Ratio> {
     if metric == HOST_WORK.key {
-        return of_parts(&parts(arm, base, metric));
+        return of_parts(&parts(arm, base));
     }
     of_turns(&pairs(arm, base, metric))
 }
@@ -80,26 +80,28 @@ pub fn narrowest() -> f64 {
 /// Returns the logarithm of [`ratio`] alone: its interval takes longer.
 pub fn log_ratio(arm: &Arm, base: &Arm, metric: &str) -> Option<f64> {
     if metric == HOST_WORK.key {
-        return all_work(&parts(arm, base, metric));
+        return all_work(&parts(arm, base));
     }
     centre(&pairs(arm, base, metric))
 }
 
-/// A part of a trace that was replayed: the work of two arms.
+/// A part of a trace that was replayed: the work of two arms, or of one and the number of its values.
 type Part = [f64; 2];
 
-/// Returns the work of both arms in the parts that both have, in order.
-fn parts(arm: &Arm, base: &Arm, metric: &str) -> Vec<Part> {
-    let work = |arm: &Arm| {
-        let column = arm.rounds.metrics.get(metric);
-        let of = move |round: Round| {
-            let round = column?.get(round.at)?;
-            Some(round.mean? * round.count as f64)
-        };
-        counting(arm, metric).filter_map(|(round, _)| Some((round.index, of(round)?))).collect()
+/// Returns the work of an arm and the number of its values by part.
+pub(super) fn work(arm: &Arm) -> BTreeMap<u64, Part> {
+    let column = arm.rounds.metrics.get(HOST_WORK.key);
+    let of = |round: Round| {
+        let round = column?.get(round.at)?;
+        Some([round.mean? * round.count as f64, round.count as f64])
     };
-    let [own, others]: [BTreeMap<u64, f64>; 2] = [work(arm), work(base)];
-    own.into_iter().filter_map(|(index, own)| Some([own, *others.get(&index)?])).collect()
+    counting(arm, HOST_WORK.key).filter_map(|(round, _)| Some((round.index, of(round)?))).collect()
+}
+
+/// Returns the work of both arms in the parts that both have, in order.
+fn parts(arm: &Arm, base: &Arm) -> Vec<Part> {
+    let others = work(base);
+    work(arm).into_iter().filter_map(|(index, [own, _])| Some([own, others.get(&index)?[0]])).collect()
 }
 
 /// Computes the ratio of all work, which parts of a trace add up to, as a logarithm: a part with little of it counts for little.
@@ -108,7 +110,7 @@ fn all_work(parts: &[Part]) -> Option<f64> {
     (own > 0.0 && other > 0.0).then(|| (own / other).ln())
 }
 
-fn of_parts(parts: &[Part]) -> Option<Ratio> {
+pub(super) fn of_parts(parts: &[Part]) -> Option<Ratio> {
     let ratio = Ratio::of_means(all_work(parts)?.exp(), parts.len());
     let groups = groups(&vec![0; parts.len()]);
     let log = (parts.len() >= MIN_ROUNDS).then(|| jackknife::over_groups(parts, &groups.group, all_work)).flatten();

@@ -50,7 +50,7 @@ fn too_many(arms: usize) -> String {
 pub(super) fn rounds(record: &Record) -> Option<Figure> {
     let key = record.metric()?;
     let title = format!("{} over rounds", metric::name(key));
-    let (mut table, mut most) = (Table::new(["arm", "p50 [95 %]", "rounds"]).caption(&title), 0);
+    let (mut table, mut most) = (Table::new(["arm", paired::heading(key), "rounds"]).caption(&title), 0);
     for arm in &record.arms {
         let Some(level) = paired::level(arm, key).filter(|level| level.rounds > 1) else { continue };
         let points: Vec<(f64, f64)> =
@@ -119,7 +119,7 @@ fn by(parameter: &str, about: &str, places: &[(String, &Record)]) -> Option<Figu
     let records = || places.iter().map(|(_, record)| *record);
     let what = records().find_map(Record::metric)?;
     let title = format!("{} by {parameter}", metric::name(what));
-    let head = ["arm", parameter, "p50 [95 %]", "× floor [95 %]", "p99", "lost"];
+    let head = ["arm", parameter, paired::heading(what), "× floor [95 %]", "p99", "lost"];
     let mut table = Table::new(head).caption(&title).keys(2).cut();
     let mut names: Vec<&str> = Vec::new();
     for name in records().flat_map(|record| record.arms.iter().map(|arm| &*arm.name)) {

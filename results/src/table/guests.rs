@@ -7,11 +7,12 @@ use super::plain::{lacks, plain};
 use super::ranking::{listed, origin, times, unranked};
 use super::report::Report;
 use crate::answers;
-use crate::choice::{AS_GOOD, choose, contenders, is_modelled, rank, regrets};
+use crate::choice::{AS_GOOD, LeftOut, Ranked, choose, contenders, is_modelled, rank, regrets};
 use crate::document::warnings::LATE_PERIODS;
-use crate::document::{Arm, ArmKind, Document, Record, Status, Warning, other_cpu};
+use crate::document::{Answer, Arm, ArmKind, Document, Record, Status, Warning, other_cpu};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, MIN_ROUNDS, Ratio};
+use serde_json::json;
 
 /// The strategy that others are compared with: that of KVM before 5.5, the oldest.
 const OLDEST: &str = "recreate";
@@ -54,7 +55,8 @@ pub fn of_record(record: &Record) -> Report {
 fn head(documents: &[Document], report: &mut Report) {
     let several = documents.len() > 1;
     let columns = || column::columns(Place::Answer);
-    let head = several.then_some("workload").into_iter().chain(["arm", "p50 [95 %]", "× floor [95 %]"]);
+    let level = paired::heading(metric(&documents[0]).key);
+    let head = several.then_some("workload").into_iter().chain(["arm", level, "× floor [95 %]"]);
     let mut table = Table::new(head.chain(columns().map(|column| column.heading)));
     if several {
         table = table.keys(2).left(1);
@@ -74,9 +76,13 @@ fn head(documents: &[Document], report: &mut Report) {
     report.heading(heading(&documents[0], !several));
     report.table(table);
     let per = if documents[0].parameters.set_up.is_some() { "set-up" } else { "PMI or rotation" };
+    let means = if documents[0].is_replayed() {
+        "mean: over all parts of the trace; × floor: of means"
+    } else {
+        "p50: median over rounds of each round's median; × floor: of paired rounds"
+    };
     report.note(format!(
-        "p50: median over rounds of each round's median; × floor: of paired rounds, floor: an estimated lower bound; opens, ops: host \
-         events opened and operations on them, per {per}"
+        "{means}, floor: an estimated lower bound; opens, ops: host events opened and operations on them, per {per}"
     ));
 }
 
@@ -164,14 +170,41 @@ fn over_floor(document: &Document, arm: &Arm) -> Option<Ratio> {
     ratio(document, arm, floor)
 }
 
+/// Ranks the strategies of several results; returns what each of these lacks, too.
+fn ranked(documents: &[Document]) -> (Vec<Ranked>, Vec<Vec<LeftOut>>) {
+    let (found, lacks): (Vec<_>, Vec<_>) =
+        documents.iter().map(|document| regrets(document, metric(document), column::work)).unzip();
+    (rank(found.iter().map(Vec::as_slice)), lacks)
+}
+
+/// Chooses the strategy that the rule of `advise` does, if all results have it.
+fn of_all<'a>(
+    documents: &[Document],
+    strategies: &'a [Ranked],
+) -> Option<(&'a Ranked, Vec<&'a Ranked>, Vec<&'a Ranked>)> {
+    choose(strategies, true).filter(|(one, ..)| one.results == documents.len())
+}
+
+/// Adds to the answers of several results what the first line says of each: the chosen strategy beside another.
+pub fn add_choice(documents: &mut [Document]) {
+    let strategies = ranked(documents).0;
+    let Some((chosen, ..)) = of_all(documents, &strategies) else { return };
+    for document in documents {
+        let own = answers::of(document, metric(document).key).into_iter().find(|own| own.arm == chosen.strategy);
+        let choice = own.zip(beside(document, &chosen.strategy)).map(|(own, (base, found))| Answer {
+            choice: true,
+            rounds: found.rounds as u64,
+            ..own.beside(base, found)
+        });
+        document.answer.extend(choice.map(|choice| json!(choice)));
+    }
+}
+
 /// Describes the strategy that the rule of `advise` chooses, beside others in each workload.
 fn choice(documents: &[Document]) -> Option<String> {
     let first = documents.first()?;
-    let (found, lacks): (Vec<_>, Vec<_>) =
-        documents.iter().map(|document| regrets(document, metric(document), column::work)).unzip();
-    let strategies = rank(found.iter().map(Vec::as_slice));
-    let chosen = choose(&strategies, true).filter(|(one, ..)| one.results == documents.len());
-    let Some((chosen, as_good, _)) = chosen else {
+    let (strategies, lacks) = ranked(documents);
+    let Some((chosen, as_good, _)) = of_all(documents, &strategies) else {
         // Where no figures are wanting there was one strategy, which is no question; what is not available is said.
         let (document, lack) = documents
             .iter()
@@ -187,8 +220,11 @@ fn choice(documents: &[Document]) -> Option<String> {
     let what = if metric(first).key == NMI_HANDLER.key { " handler time" } else { " time" };
     let nouns = std::iter::once(what).chain(std::iter::repeat(""));
     let name = &chosen.strategy;
-    let parts: Vec<String> =
-        documents.iter().zip(nouns).filter_map(|(document, what)| beside(document, name, what)).collect();
+    let part = |(document, what): (&Document, &str)| {
+        let (base, found) = beside(document, name)?;
+        Some(times(&found, &format!("{}'s{what} with {}", base.name, number(document))))
+    };
+    let parts: Vec<String> = documents.iter().zip(nouns).filter_map(part).collect();
     let mut said = format!("{name}: {}{}", parts.join(", "), origin(first));
     if !as_good.is_empty() {
         let names: Vec<String> = as_good.iter().map(|one| one.strategy.clone()).collect();
@@ -211,15 +247,14 @@ fn number(document: &Document) -> String {
 }
 
 /// Places a strategy beside the fastest other one of a workload, or where it is faster than that beside the oldest.
-fn beside(document: &Document, name: &str, what: &str) -> Option<String> {
+fn beside<'a>(document: &'a Document, name: &str) -> Option<(&'a Arm, Ratio)> {
     let own = document.arm(name)?;
     let others = contenders(document, metric(document)).filter(|arm| arm.name != name);
     let others: Vec<_> = others.filter_map(|arm| Some((arm, ratio(document, own, arm)?))).collect();
     let first = others.iter().max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
     let oldest = others.iter().find(|(arm, _)| arm.name == OLDEST).unwrap_or(first);
     let is_first = first.1.ratio < 1.0 - AS_GOOD && first.1.interval.is_none_or(|interval| interval.excludes(1.0));
-    let (base, found) = if is_first { oldest } else { first };
-    Some(times(found, &format!("{}'s{what} with {}", base.name, number(document))))
+    Some(if is_first { *oldest } else { *first })
 }
 
 /// Describes what was measured, and where.

@@ -9,6 +9,6 @@ pub mod ranking;
 mod report;
 
 pub use fold::{Cell, Table, wrapped};
-pub use guests::{of_record, report, warnings};
+pub use guests::{add_choice, of_record, report, warnings};
 pub use plain::{plain, state};
 pub use report::{Part, Report};

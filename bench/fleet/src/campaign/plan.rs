@@ -205,10 +205,7 @@ impl Plan {
     /// # Errors
     /// A fault of the plan.
     pub fn parse(text: &str, folder: PathBuf, slurm: &Slurm) -> Result<Self, String> {
-        let mut plan: Self = toml::from_str(text).map_err(|error: toml::de::Error| {
-            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            format!("line {line}: {}", error.message())
-        })?;
+        let mut plan: Self = toml::from_str(text).map_err(|error| parse::fault(text, &error))?;
         check_name("name", &plan.name)?;
         plan.slurm.check()?;
         plan.targets = targets(&plan.hosts, slurm)?;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
+use clap::builder::{Resettable, StyledStr};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
-use crate::experiment::sweep::grid::axes;
+use crate::experiment::sweep::grid;
 use crate::inspect::doctor;
 use crate::inspect::record::guests;
 use crate::inspect::record::recorder::RecordSpec;
@@ -199,12 +200,41 @@ fn after_help(command: &str) -> &'static str {
     HELP.split("\n== ").find_map(section).map_or("", |(_, text)| text.trim_end())
 }
 
+/// Leaves of "[default: A; of COMMAND,.. B; with Linux C]" in the help of options what holds in this command, or in the one that it is
+/// part of.
+fn with_own_defaults(command: clap::Command, part_of: &str) -> clap::Command {
+    let name = command.get_name().to_owned();
+    let has = |option: &str| command.get_arguments().any(|arg| arg.get_id() == option);
+    let mut lacks = vec![("guest", "with Linux"), ("backend", "with a tracepoint")];
+    lacks.retain(|(option, _)| !has(option));
+    let own = |text: &StyledStr| {
+        let text = text.to_string();
+        let split = text.split_once("[default: ").and_then(|(about, rest)| Some((about, rest.split_once(']')?)));
+        let Some((about, (defaults, rest))) = split else { return text };
+        let (of, all): (Vec<&str>, Vec<&str>) = defaults.split("; ").partition(|part| part.starts_with("of "));
+        let own = of.iter().find_map(|part| {
+            let (names, value) = part[3..].split_once(' ')?;
+            names.split(',').any(|one| one == name || one == part_of).then_some(value)
+        });
+        let all =
+            all.iter().skip(own.iter().count()).filter(|part| !lacks.iter().any(|(_, lack)| part.starts_with(lack)));
+        let shown: Vec<&str> = own.iter().chain(all).copied().collect();
+        format!("{about}[default: {}]{rest}", shown.join("; "))
+    };
+    let command = command.mut_args(|arg| {
+        let helps = [arg.get_help().map(own), arg.get_long_help().map(own)];
+        let [help, long] = helps.map(|help| Resettable::from(help.map(StyledStr::from)));
+        arg.help(help).long_help(long)
+    });
+    command.mut_subcommands(|one| with_own_defaults(one, &name))
+}
+
 /// Returns the definition of the command line.
 pub fn definition() -> clap::Command {
     let command = Cli::command().after_help(after_help("vpmu")).mut_subcommand("advise", advise::with_defaults);
     let command = command.mut_subcommands(|command| {
         let help = after_help(command.get_name());
-        command.after_help(help)
+        with_own_defaults(command.after_help(help), "")
     });
     let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     for (group, names) in GROUPS {
@@ -281,7 +311,7 @@ fn check(line: Vec<String>) -> Result<(), Error> {
         Command::NmiLatency(args) => names(&args.spec.arms, &args.host.behind.backend),
         Command::GuestStat(args) => names(&args.spec.arms, &args.host.behind.backend),
         Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())),
-        Command::Sweep(args) => axes(&args.keys).map(drop),
+        Command::Sweep(args) => grid::check(&args.keys),
         _ => Ok(()),
     }
 }
@@ -301,6 +331,8 @@ mod tests {
             (&["guest-stat", "--strategy", "reues"], "unknown strategy"),
             (&["stat-setup", "--strategy", "reues"], "reues"),
             (&["sweep", "stratgy=reuse"], "a similar argument exists: '--strategy'"),
+            (&["sweep", "model=mine.toml", "vcpus=0"], "0 is out of range"),
+            (&["sweep", "strategy=reuse,mine.toml,reues"], "unknown strategy 'reues'"),
             (&["nmi-latency", "--rond", "3"], "--rond"),
         ] {
             let error = check(line).unwrap_err();
@@ -308,6 +340,7 @@ mod tests {
         }
         // A file is looked for where the command runs.
         check(&["sim", "elsewhere.toml", "--strategy", "reuse,mine.toml"]).unwrap();
+        check(&["sweep", "model=elsewhere.toml", "strategy=mine.toml"]).unwrap();
         check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]).unwrap();
     }
 

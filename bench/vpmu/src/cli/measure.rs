@@ -9,7 +9,7 @@ use results::document::{Document, Experiment, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
-use results::table::{self, Report};
+use results::table::{self, Report, add_choice};
 use results::write::{OutputFolder, now_unix, time_stamp};
 use sim::model::Model;
 use vmm::kvm::Host;
@@ -151,6 +151,9 @@ pub(super) fn measure_all(
         last.ended_by(failed.as_ref());
     }
     if options.json.json {
+        if found.len() > 1 {
+            add_choice(&mut found);
+        }
         found.iter().try_for_each(|document| print(&document.to_json()?))?;
     } else {
         let mut report = table::report(&found, *verbose);

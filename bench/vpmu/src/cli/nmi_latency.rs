@@ -14,7 +14,6 @@ use crate::experiment::guest_stat::GuestStatSpec;
 use crate::experiment::nmi_latency::simulated::SimSpec;
 use crate::experiment::nmi_latency::spec::{LINUX, NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::{BackendChoice, Chosen};
-use crate::setting::strategy::StrategyChoice;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
 use crate::terminal::console::complain;
 use results::error::{Error, Exit};
@@ -22,9 +21,6 @@ use trace::read::Trace;
 
 /// Workloads of the main job: the published one, on which strategies differ most, and one event.
 const WORKLOADS: [EventSet; 2] = [EventSet::SAMPLING10, EventSet::SINGLE];
-
-/// Its strategies, unless others are named: those of KVM's history, and ours.
-const STRATEGIES: [&str; 4] = ["recreate", "reuse", "reuse-lazy", "gate"];
 
 /// Bound on each of its workloads.
 const LONGEST: Duration = Duration::from_secs(24);
@@ -96,14 +92,11 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: &[String]) -> Result<Exit
         }
         Ok(plan)
     };
-    // The main job: each workload with the strategies that matter; a document of each, and one answer.
+    // The main job: a document of each workload, and one answer.
     let plans = WORKLOADS.map(|events| {
         move |chosen: &Chosen, usable: Option<&[u32]>| {
             let mut spec = spec.clone();
             spec.workload = Some(Workload { events, work: GuestWork::FTEST });
-            if spec.arms.strategy.is_empty() {
-                spec.arms.strategy = StrategyChoice::presets(&STRATEGIES);
-            }
             let (length, duration) = (&spec.length, &mut spec.arms.duration.duration);
             let is_bounded = spec.arms.rounds.is_some() || length.quick || length.until_ci.is_some();
             *duration = match duration {

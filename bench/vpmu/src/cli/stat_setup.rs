@@ -1,8 +1,11 @@
 //! `vpmu stat-setup`.
 
 use clap::Args;
+use results::answers::over;
 use results::document::{Record, Status};
 use results::error::{Error, Exit};
+use results::metric::TOTAL;
+use serde_json::json;
 use stat_setup::list::sysfs::Sysfs;
 
 use super::measure::measure_then;
@@ -41,6 +44,9 @@ pub(super) fn run(args: &StatSetupArgs, command_line: &[String]) -> Result<Exit,
         // A run answers its question if it was not cut short, its strategies' counts agree, every event of the list can be counted
         // here, and, beside stock perf, its rounds are enough for an interval.
         let mut conclude = |document: &mut Record| {
+            // As the first line and the table.
+            let over_auto = over(document, TOTAL.key, document.arm("auto").or(document.arms.first()));
+            document.answer = over_auto.iter().map(|answer| json!(answer)).collect();
             if document.status != Status::Complete || !whole || !show::is_answered(document) {
                 exit = Exit::Inconclusive;
                 document.exit = Some(exit.code());

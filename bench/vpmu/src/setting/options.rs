@@ -50,7 +50,7 @@ pub struct QuietOption {
 /// What the command makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct OutputOption {
-    /// Where to write what the command makes [default: of report report.html, of calibrate calibrated.toml, of export stdout]
+    /// Where to write what the command makes [default: stdout; of report report.html; of calibrate calibrated.toml; of ab none]
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
 }
@@ -58,7 +58,7 @@ pub struct OutputOption {
 /// The folder that the command makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct FolderOption {
-    /// Folder for what the command makes [default: vpmu-results; of trace vpmu-trace]
+    /// Folder for what the command makes [default: vpmu-results; of trace vpmu-trace; of linux none]
     #[arg(short, long, value_name = "DIR", value_parser = folder)]
     pub output: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ impl FolderOption {
 /// Bound on one guest's run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct TimeLimitOption {
-    /// End the guest after this time [default: 10m; of the payload 30s]
+    /// End the guest after this time [default: 10m; of payload 30s]
     ///
     /// In Linux a command of --run is killed then, and its files are brought out within 30 s more.
     #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
@@ -142,7 +142,7 @@ pub struct BehindOptions {
     #[arg(long, value_name = "KEY", default_value = "auto", long_help = backends(), help_heading = None)]
     pub backend: BackendChoice,
 
-    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none [default: auto; of single guests none]
+    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none [default: auto; of payload,run,linux none]
     ///
     /// auto takes the last CPUs that this process may use, one for each vCPU, where there is more than one.
     #[arg(long, value_name = "CPULIST", help_heading = "Host")]

@@ -11,7 +11,7 @@ use clap::{Args, Command};
 use results::error::Error;
 use vmm::machine::Cpu;
 
-pub use results::parse::{duration, suggestion};
+pub use results::parse::{duration, fault, suggestion};
 
 /// A folder that a command writes several files to. `-` is stdout for commands that write one.
 pub fn folder(text: &str) -> Result<PathBuf, String> {

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use host_pmu::kernel;
 use host_pmu::strategy::{PRESETS, Strategy};
 use sim::mediated::{MEDIATED, Mediated};
+use toml::de::DeTable;
 
 use results::document::{BELOW_KVM, KVM_ARMS, StrategyParameter};
 use results::error::Error;
 use results::host::HostFs;
 
-use crate::setting::parse::{is_toml, suggestion};
+use crate::setting::parse::{fault, is_toml, suggestion};
 use crate::terminal::console::internal;
 
 /// Largest strategy file.
@@ -165,6 +166,17 @@ pub fn check_names(list: &[StrategyChoice]) -> Result<(), Error> {
     resolve_arms(&names).map(drop)
 }
 
+/// Describes a key beside the one that a choice has, as a table.
+fn second_key(text: &str) -> Option<String> {
+    let table = DeTable::parse(text).ok()?;
+    [("reuse", "pool"), ("release", "slices")].into_iter().find_map(|(choice, own)| {
+        let keys = table.get_ref().get(choice)?.get_ref().as_table().filter(|keys| keys.len() > 1)?;
+        let key = keys.keys().find(|key| key.get_ref() != own)?;
+        let line = 1 + text[..key.span().start].matches('\n').count();
+        Some(format!("line {line}: unknown field `{}` in `{choice}` (did you mean {own}?)", key.get_ref()))
+    })
+}
+
 /// Reads a definition: its text, named by its `name` key or else by its file.
 fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     let cannot =
@@ -172,12 +184,8 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     let refuse = |why: String| cannot(why, "`vpmu show strategies deferred` prints a file to start from");
     let text = results::open::named_text(path, MAX_DEFINITION)
         .map_err(|error| cannot(error.to_string(), "give an existing file"))?;
-    let at_line = |error: toml::de::Error| {
-        let place = error.to_string();
-        let place = place.lines().next().unwrap_or_default().trim_start_matches("TOML parse error at ");
-        refuse(format!("{place}: {}", error.message()))
-    };
-    let mut strategy: Strategy = toml::from_str(&text).map_err(at_line)?;
+    let mut strategy: Strategy =
+        toml::from_str(&text).map_err(|error| refuse(second_key(&text).unwrap_or_else(|| fault(&text, &error))))?;
     if strategy.name.is_empty() {
         strategy.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     }

@@ -39,7 +39,7 @@ pub struct Usual {
 /// Arms, guest and rounds of a comparison, on a real or a simulated host.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct ArmsOptions {
-    /// Strategies: presets or .toml files [default: recreate,reuse,reuse-lazy; of guest-stat also deferred,pool]
+    /// Strategies: presets or .toml files [default: recreate,reuse,reuse-lazy,gate; of guest-stat recreate,reuse,reuse-lazy,deferred,pool]
     ///
     /// `vpmu show strategies` lists the presets. The floor (the same guest without host events) is always added. mediated and
     /// mediated-filter are models: of simulated guests only. kvm:STRATEGY keeps the host events of KVM's own vPMU, beside arm kvm,
@@ -56,7 +56,7 @@ pub struct ArmsOptions {
     #[command(flatten)]
     pub guest: GuestOptions,
 
-    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; with Linux and of guest-stat 5]
+    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; of sim 240; of guest-stat 5; with Linux 5]
     #[arg(long, value_name = "N", value_parser = number_in(1..=100_000))]
     pub rounds: Option<u64>,
 
@@ -64,7 +64,7 @@ pub struct ArmsOptions {
     #[arg(long, value_name = "N", value_parser = number_in(0..=1000), help_heading = "Rounds")]
     pub warmup: Option<u64>,
 
-    /// NMIs, set-ups of guest-stat, or rotations per arm, round and vCPU [default: 25, 40; with Linux 1000]
+    /// NMIs, set-ups of guest-stat, or rotations per arm, round and vCPU [default: 25; of guest-stat 40; with Linux 1000]
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
     pub samples: Option<u64>,
 

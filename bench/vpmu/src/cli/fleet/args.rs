@@ -113,7 +113,13 @@ pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(P
     for (name, elements) in fleet::groups(&elements, by_kind) {
         if plan.variants.iter().any(|variant| variant.name == name[1] && own(variant)) {
             check(line(&elements[0].words)).map_err(|error| {
-                let why = format!("experiment '{}', variant '{}': {error}", name[0], name[1]);
+                let unknown = ["unexpected argument '--", "there is no key '"].iter();
+                let key = unknown
+                    .filter_map(|before| error.what.split_once(before))
+                    .find_map(|(_, rest)| rest.split('\'').next());
+                let line = key.and_then(|key| plan.text.lines().position(|line| line.contains(key)));
+                let line = line.map_or_else(String::new, |line| format!("line {}: ", line + 1));
+                let why = format!("{line}experiment '{}', variant '{}': {error}", name[0], name[1]);
                 refused(&path.display().to_string(), why)
             })?;
         }

@@ -23,7 +23,7 @@ use crate::terminal::console::{self, Form, complain};
 type Variant<'a> = (&'a str, &'a str, Result<Comparison, Error>);
 
 /// Schema of the report's JSON.
-const SCHEMA: &str = "vpmu-fleet-report/5";
+const SCHEMA: &str = "vpmu-fleet-report/6";
 
 /// Runs `vpmu fleet report`.
 pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
@@ -63,7 +63,7 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
         json!({ "base": base, "new": new, "comparison": found.as_ref().ok(), "error": error })
     };
     let variants: Vec<_> = variants.iter().map(variant).collect();
-    let document = json!({ "schema": SCHEMA, "standing": standing, "analysis": analysis, "variants": variants });
+    let document = json!({ "schema": SCHEMA, "standing": standing, "analysis": analysis, "answer": variants });
     console::show(form, &shown, &document)?;
     complain(&format!("report.html, summary.md, junit.xml in {}", folder.path.display()));
     Ok(verdict)

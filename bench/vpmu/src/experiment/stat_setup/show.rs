@@ -2,24 +2,23 @@
 
 use results::document::{Arm, Record, Status};
 use results::metric::{ELAPSED, TO_COUNTS, TOTAL};
-use results::paired::{MIN_ROUNDS, Ratio, ratio};
+use results::paired::{MIN_ROUNDS, Ratio, over_runs};
 use results::table::layout::{self, dash, plural, time};
 use results::table::{Report, Table, state};
 use stat_setup::method::Phase;
 
-/// Returns the ratio of an arm's total to `auto`'s, or the number of rounds that could be compared if it is not most of them; `None`
-/// without either.
-fn over_auto(document: &Record, arm: &Arm) -> Option<Result<Ratio, usize>> {
+/// Half of the widest interval that answers: to twice the ratio, and to half of it.
+const WIDEST: f64 = 1.0;
+
+/// Returns the ratio of an arm's total to `auto`'s.
+fn over_auto(document: &Record, arm: &Arm) -> Option<Ratio> {
     let auto = document.arm("auto").filter(|auto| auto.name != arm.name)?;
-    let done = arm.rounds.complete.iter().filter(|whole| **whole).count();
-    let found = ratio(arm, auto, TOTAL.key);
-    let rounds = found.as_ref().map_or(0, |found| found.rounds);
-    (done > 0).then(|| found.filter(|_| 2 * rounds > done).ok_or(rounds))
+    over_runs(document, arm, auto, TOTAL.key)
 }
 
 /// Returns the ratio that is the answer, and of what it is: that of stock perf's fastest grouping, a process less its start-up, to
 /// `auto`, which counts in groups, too; without perf that of perf's order since Linux 5.5.
-fn answer(document: &Record) -> Option<(String, Result<Ratio, usize>)> {
+fn answer(document: &Record) -> Option<(String, Ratio)> {
     // The best grouping is the last.
     let perf = document.arms.iter().rfind(|arm| arm.name.starts_with("perf "));
     let how = if perf.is_some() { "less start-up, and warm" } else { "as perf since Linux 5.5, both warm" };
@@ -30,7 +29,7 @@ fn answer(document: &Record) -> Option<(String, Result<Ratio, usize>)> {
 /// Returns whether the answer is sure, if a comparison was asked for: with stock perf.
 pub(crate) fn is_answered(document: &Record) -> bool {
     let found = answer(document).filter(|(what, _)| what.starts_with("perf "));
-    found.is_none_or(|(_, found)| found.is_ok_and(|found| found.interval.is_some()))
+    found.is_none_or(|(_, found)| found.half_width().is_some_and(|half| half <= WIDEST))
 }
 
 /// Returns the median times of phases and the ratio to `auto`, one row per arm.
@@ -45,24 +44,24 @@ fn phases(document: &Record) -> Table {
         let keys =
             keys.chain([TOTAL.key, TO_COUNTS.key].into_iter().chain(process.map(|_| ELAPSED.key)).map(str::to_owned));
         let times = keys.map(|key| arm.metrics.get(&key).map_or_else(dash, |found| time(found.p50 as f64)));
-        let over = over_auto(document, arm).and_then(Result::ok).map_or_else(dash, |found| layout::ratio_with(&found));
+        let over = over_auto(document, arm).map_or_else(dash, |found| layout::ratio_with(&found));
         table.add_row(std::iter::once(arm.name.clone()).chain(times).chain([over]));
     }
     table
 }
 
-/// Formats the answer; a ratio without an interval is none, and neither is one of few of the rounds.
-fn sentence(what: &str, found: &Result<Ratio, usize>, done: usize) -> String {
-    let (rounds, why) = match found {
-        Ok(found) if found.interval.is_some() => {
-            return format!("answer: {} ×: {what}; {}", layout::ratio_with(found), plural(found.rounds, "round"));
+/// Formats the answer; a ratio without an interval is none, and one of a wide interval is open.
+fn sentence(what: &str, found: &Ratio) -> String {
+    let (ratio, rounds) = (layout::ratio_with(found), plural(found.rounds, "round"));
+    match found.half_width() {
+        None => format!("no answer: {rounds}; an interval takes {MIN_ROUNDS} (--rounds)"),
+        Some(half) if half > WIDEST => {
+            format!(
+                "inconclusive: {ratio} ×: {what}; {rounds}; take more, or more --events, or a host that is less busy"
+            )
         }
-        Ok(found) => (found.rounds, format!("; an interval takes {MIN_ROUNDS} (--rounds)")),
-        Err(rounds) => (*rounds, String::new()),
-    };
-    let others = if rounds < done { ": in the others a process takes no longer than its start-up" } else { "" };
-    let why = others.to_owned() + &why;
-    format!("no answer: {rounds} of {} can be compared{why}", plural(done, "round"))
+        Some(_) => format!("answer: {ratio} ×: {what}; {rounds}"),
+    }
 }
 
 /// Returns the whole result as it is shown.
@@ -75,11 +74,11 @@ pub(crate) fn report(document: &Record) -> Report {
     let cpus = plural(document.size("cpus").unwrap_or_default() as usize, "CPU");
     let (events, mode, rounds) = (parameter("events"), parameter("mode"), plural(done, "round"));
     report.heading(format!("Set-up of {events} events on {cpus} ({mode}), {rounds}{ended}"));
-    report.notes(answer(document).map(|(what, found)| sentence(&what, &found, done)));
+    report.notes(answer(document).map(|(what, found)| sentence(&what, &found)));
     report.table(phases(document));
     report.note(
-        "median of a round; total: of a process less its start-up; counts: until they are there; ÷ auto: of totals, within rounds; bare \
-         calls are the limit",
+        "median of a round; total: of a process less its start-up, 1 ns at least; counts: until they are there; ÷ auto: of totals, within \
+         rounds; bare calls are the limit",
     );
     report.gap();
     state(document, &mut report);
@@ -97,24 +96,19 @@ mod tests {
     use crate::terminal::progress::Silent;
 
     #[test]
-    fn there_is_an_answer_if_most_rounds_have_both_totals() {
-        // perf has a total in so many of the rounds. Without it no comparison was asked for.
-        for (arm, totals, rounds, begins, is_answer) in [
-            ("perf as given", 10, 10, "answer: 2.00", true),
-            ("perf as given", 6, 10, "answer: 2.00", true),
-            ("perf as given", 5, 10, "no answer: 5 of 10 rounds can be compared: in the others", false),
-            ("perf as given", 0, 10, "no answer: 0 of 10 rounds can be compared: in the others", false),
-            ("perf as given", 3, 5, "no answer: 3 of 5 rounds can be compared: in the others", false),
-            ("perf as given", 3, 3, "no answer: 3 of 3 rounds can be compared; an interval takes 5", false),
-            ("cpu-major", 3, 3, "no answer: 3 of 3 rounds can be compared; an interval takes 5", true),
+    fn there_is_an_answer_unless_the_interval_is_wide() {
+        // In so many of the rounds perf takes longer than its start-up. Without it no comparison was asked for.
+        for (arm, longer, rounds, begins, is_answer) in [
+            ("perf as given", 20, 20, "answer: 2.00", true),
+            ("perf as given", 16, 20, "answer: 2.00", true),
+            ("perf as given", 10, 20, "inconclusive: 0.", false),
+            ("perf as given", 3, 3, "no answer: 3 rounds; an interval takes 5", false),
+            ("cpu-major", 3, 3, "no answer: 3 rounds; an interval takes 5", true),
         ] {
-            let mut arms = [(arm, totals, 2), ("auto", 10, 1)].map(|(name, totals, times)| {
+            let mut arms = [(arm, longer, 2), ("auto", rounds, 1)].map(|(name, longer, times)| {
                 Plain::new(name, "process", move |turn| {
-                    let mut sample = Sample::default().with(&ELAPSED, [9000]);
-                    if turn.index < totals {
-                        sample.add(TOTAL.key, [times * (1000 + turn.index % 3)]);
-                    }
-                    Ok(Some(sample))
+                    let total = if turn.index < longer { times * (1000 + turn.index % 3) } else { 1 };
+                    Ok(Some(Sample::default().with(&ELAPSED, [9000]).with(&TOTAL, [total])))
                 })
             });
             let experiment = Experiment { name: "stat-setup", parameters: Map::new(), rounds: Rounds::of(rounds, 1) };
@@ -122,10 +116,8 @@ mod tests {
             let found = experiment.measure(&mut arms, (facts, &fs), &[], &mut Silent, &mut |_| Ok(()));
             let document = found.unwrap().0;
             let text = report(&document).text(200);
-            assert!(text.contains(begins), "{totals}: {text}");
-            assert_eq!(is_answered(&document), is_answer, "{arm} {totals}");
-            let of_arm = text.lines().find(|line| line.starts_with(&format!("{arm}  "))).unwrap();
-            assert_eq!(of_arm.trim_end().ends_with('–'), 2 * totals <= rounds, "{text}");
+            assert!(text.contains(begins), "{longer}: {text}");
+            assert_eq!(is_answered(&document), is_answer, "{arm} {longer}");
         }
     }
 }

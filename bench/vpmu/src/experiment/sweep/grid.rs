@@ -12,11 +12,11 @@ use results::error::Error;
 use results::sweep::{Line, SCHEMA};
 use sim::model::Model;
 
-use crate::arms::arm::sim::{DEFAULT_MODEL, check_strategies, facts};
+use crate::arms::arm::sim::{DEFAULT_MODEL, check_name, check_strategies, facts};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
-use crate::setting::parse::{Keys, of_keys};
-use crate::setting::strategy::{StrategyChoice, resolve};
+use crate::setting::parse::{Keys, is_toml, of_keys};
+use crate::setting::strategy::{StrategyChoice, check_names, resolve};
 
 /// Most points of a grid.
 const MAX_POINTS: usize = 100_000;
@@ -80,7 +80,7 @@ pub type Axes = BTreeMap<String, Vec<String>>;
 ///
 /// # Errors
 /// Exit 2 with the word.
-pub fn axes(words: &[String]) -> Result<Axes, Error> {
+fn axes(words: &[String]) -> Result<Axes, Error> {
     let mut axes = Axes::new();
     for word in words {
         let (key, list) = word.split_once('=').unwrap_or((word, ""));
@@ -106,7 +106,29 @@ pub fn axes(words: &[String]) -> Result<Axes, Error> {
 /// # Errors
 /// Exit 2 for bad words, invalid values, and too many points.
 pub fn points(words: &[String]) -> Result<(Vec<Point>, Strategies), Error> {
-    let mut axes = axes(words)?;
+    of_axes(axes(words)?)
+}
+
+/// Checks words as [`points`] does; with files among them, which are looked for where the sweep runs, each other value alone.
+///
+/// # Errors
+/// As [`points`].
+pub fn check(words: &[String]) -> Result<(), Error> {
+    let axes = axes(words)?;
+    if !axes.values().flatten().any(|value| is_toml(value)) {
+        return of_axes(axes).map(drop);
+    }
+    for (key, values) in axes {
+        for value in values.into_iter().filter(|value| !is_toml(value)) {
+            let spec: SimSpec = of_keys(&Keys::from([(key.clone(), value)]))?;
+            check_name(&spec.model)?;
+            check_names(&spec.spec.arms.strategy)?;
+        }
+    }
+    Ok(())
+}
+
+fn of_axes(mut axes: Axes) -> Result<(Vec<Point>, Strategies), Error> {
     for (key, value) in USUAL.split(' ').filter_map(|word| word.split_once('=')).chain([("model", DEFAULT_MODEL)]) {
         axes.entry(key.to_owned()).or_insert_with(|| vec![value.to_owned()]);
     }

@@ -47,6 +47,7 @@ pub struct Pareto {
     /// Always "vpmu-pareto/3".
     pub schema: &'static str,
     /// Scenarios in the order of the grid.
+    #[serde(rename = "answer")]
     pub scenarios: Vec<Scenario>,
 }
 
