@@ -30,8 +30,7 @@ const OPTIONAL_CFLAGS: &[&str] = &["-fno-move-loop-invariants", "-fno-tree-loop-
 const LDFLAGS: &[&str] = &["-T", "c/guest.ld"];
 
 /// Sources in `c/`, in the order in which they are linked.
-const SOURCES: &str =
-    "entry.S fault.c main.c pmu.c amd.c amd_nmi.c sched.c nmi.c loop.c tick.c timer.c stat.c replay.c workload.c";
+const SOURCES: &str = "entry.S fault.c state.c main.c pmu.c amd.c amd_nmi.c sched.c nmi.c loop.c tick.c timer.c stat.c replay.c workload.c";
 
 const CONFORMANCE_SOURCES: &str = "entry.S conformance_entry.S fault.c conformance.c workload.c";
 

@@ -104,7 +104,7 @@ static bool holds(const Step *step, u64 got)
 static bool differs(const Step *step, u64 expected, u64 got)
 {
 	s.now->outcome = CONFORMANCE_FAIL;
-	s.now->line = step->what >> PLAY_LINE_SHIFT;
+	s.now->step = step->what >> PLAY_TEXT_SHIFT;
 	s.now->expected = expected;
 	s.now->got = got;
 	return false;

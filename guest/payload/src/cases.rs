@@ -50,26 +50,73 @@ const OPERATIONS: [(&str, u64); 16] = [
     ("ring3", PLAY_RING3),
 ];
 
-/// A word or sign, and its line.
-type Token = (&'static str, u64);
+/// A word or sign, where it stands in the text.
+type Token = &'static str;
+
+/// A case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Its stable name.
+    pub key: &'static str,
+    /// Statement that holds if the case passes.
+    pub claim: &'static str,
+    /// Source of the rule.
+    pub source: &'static str,
+    /// Numbers in `docs/pitfalls.md` of the bugs it would show.
+    pub pitfalls: Vec<&'static str>,
+}
+
+impl Case {
+    /// Returns whether it is of an AMD's PMU.
+    pub fn is_amd(&self) -> bool {
+        is_amd(self.key)
+    }
+}
+
+fn is_case(head: &str) -> bool {
+    head.contains(" | ")
+}
+
+fn is_amd(head: &str) -> bool {
+    head.starts_with("amd-")
+}
+
+/// Returns the cases in their order, those of an AMD's PMU last.
+pub fn cases() -> Vec<Case> {
+    let parts = parts().into_iter();
+    let case = |head: &'static str| {
+        let mut fields = head.split(" | ");
+        let [key, claim, source, pitfalls] = [(); 4].map(|()| fields.next().unwrap_or_default());
+        Case { key, claim, source, pitfalls: pitfalls.split_whitespace().collect() }
+    };
+    parts.filter(|(head, _)| is_case(head)).map(|(head, _)| case(head)).collect()
+}
+
+/// Returns why a case was skipped, for what its result says.
+pub fn why_skipped(need: u64) -> &'static str {
+    let need = usize::try_from(need).ok().and_then(|at| NEEDS.get(at));
+    need.map_or("the guest gave no reason this tool knows", |(_, reason)| reason)
+}
+
+/// Returns the line, and the words, of the step that begins at a byte of the text.
+pub fn step_at(byte: u64) -> (usize, &'static str) {
+    let (before, rest) = usize::try_from(byte).ok().and_then(|at| TEXT.split_at_checked(at)).unwrap_or_default();
+    let step = rest.split([';', '{', '}', '\n']).next().unwrap_or_default();
+    (1 + before.matches('\n').count(), step.split('#').next().unwrap_or_default().trim())
+}
 
 /// Returns the parts of the text, which begin in the first column, each with what is below it.
 fn parts() -> Vec<(&'static str, Vec<Token>)> {
     let mut parts: Vec<(_, Vec<_>)> = Vec::new();
-    for (line, text) in (1..).zip(TEXT.lines()) {
-        let body = match text.split_once(" := ") {
-            Some((name, value)) => {
-                parts.push((name, Vec::new()));
-                value
-            }
-            None if text.is_empty() || text.starts_with([' ', '#']) => text,
-            None => {
-                parts.push((text, Vec::new()));
-                ""
-            }
-        };
+    for line in TEXT.lines() {
+        let mut rest = line;
+        if !line.is_empty() && !line.starts_with([' ', '#']) {
+            let (name, value) = line.split_once(" := ").unwrap_or((line, ""));
+            parts.push((name, Vec::new()));
+            rest = value;
+        }
         let Some((_, tokens)) = parts.last_mut() else { continue };
-        let mut rest = body.split('#').next().unwrap_or_default().trim();
+        rest = rest.split('#').next().unwrap_or_default().trim();
         while let Some(first) = rest.chars().next() {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let length = if is_word(first) {
@@ -77,23 +124,13 @@ fn parts() -> Vec<(&'static str, Vec<Token>)> {
             } else {
                 1 + usize::from(["==", "<=", ">=", "<<"].iter().any(|sign| rest.starts_with(sign)))
             };
-            tokens.push((&rest[..length], line));
-            rest = rest[length..].trim_start();
+            let (token, after) = rest.split_at(length);
+            tokens.push(token);
+            rest = after.trim_start();
         }
-        tokens.push((";", line));
+        tokens.push(";");
     }
     parts
-}
-
-/// Returns the first lines of the cases, in their order: key | claim | source | pitfalls.
-pub fn heads() -> impl Iterator<Item = &'static str> {
-    TEXT.lines().filter(|line| line.contains(" | ") && !line.starts_with([' ', '#']) && !line.contains(" := "))
-}
-
-/// Returns a line of the text.
-pub fn line(number: u64) -> &'static str {
-    let at = usize::try_from(number).unwrap_or_default().wrapping_sub(1);
-    TEXT.lines().nth(at).unwrap_or_default().trim()
 }
 
 /// Returns what the payload plays for the PMU and counts of these flags of its boot page.
@@ -102,10 +139,10 @@ pub fn steps(flags: u64) -> Vec<Step> {
     let is_amd = flags & FLAG_PMU_AMD != 0;
     let (reset, stop) = if is_amd { ("@amd_reset", "@amd_stop") } else { ("@reset", "@stop") };
     let mut script = Script { flags, parts: &parts, locals: Vec::new(), steps: Vec::new() };
-    let cases = parts.iter().filter(|(head, _)| head.contains(" | ") && head.starts_with("amd-") == is_amd);
+    let cases = parts.iter().filter(|(head, _)| is_case(head) && self::is_amd(head) == is_amd);
     for (number, (_, tokens)) in cases.enumerate() {
         let needs = match tokens[..] {
-            [_, ("needs", _), (word, _), ..] => NEEDS.iter().position(|(need, _)| *need == word),
+            [_, "needs", word, ..] => NEEDS.iter().position(|(need, _)| *need == word),
             _ => None,
         };
         let missing = needs.filter(|at| script.known(NEEDS[*at].0) == Some(0));
@@ -138,14 +175,14 @@ struct Script<'a> {
     steps: Vec<Step>,
 }
 
-fn take<'t>(tokens: &mut &'t [Token]) -> &'t Token {
+fn take(tokens: &mut &[Token]) -> Token {
     let (first, rest) = tokens.split_first().expect("a statement ends with its line");
     *tokens = rest;
     first
 }
 
 fn accept(tokens: &mut &[Token], wanted: &str) -> bool {
-    let is_there = tokens.first().is_some_and(|(token, _)| *token == wanted);
+    let is_there = tokens.first().is_some_and(|token| *token == wanted);
     if is_there {
         take(tokens);
     }
@@ -154,11 +191,11 @@ fn accept(tokens: &mut &[Token], wanted: &str) -> bool {
 
 /// Takes a block in braces.
 fn block<'t>(tokens: &mut &'t [Token]) -> &'t [Token] {
-    assert!(accept(tokens, "{"), "cases.txt:{}: a block begins with {{", tokens[0].1);
+    assert!(accept(tokens, "{"), "a block begins with {{, not {tokens:?}");
     let inside = *tokens;
     let mut depth = 1;
     while depth > 0 {
-        match take(tokens).0 {
+        match take(tokens) {
             "{" => depth += 1,
             "}" => depth -= 1,
             _ => {}
@@ -188,11 +225,11 @@ impl Script<'_> {
     }
 
     fn atom(&mut self, tokens: &mut &[Token]) -> Value {
-        let &(word, line) = take(tokens);
+        let word = take(tokens);
         let fixed = match word {
             "(" => {
                 let value = self.expression(tokens, 0);
-                assert!(accept(tokens, ")"), "cases.txt:{line}: a parenthesis is open");
+                assert!(accept(tokens, ")"), "a parenthesis is open before {tokens:?}");
                 return value;
             }
             "-" => {
@@ -208,7 +245,7 @@ impl Script<'_> {
                 let local = || self.locals.iter().rev().find(|(name, _)| *name == word).map(|(_, value)| *value);
                 number.or_else(local).or_else(|| self.known(word)).or_else(|| state(word)).unwrap_or_else(|| {
                     let part = self.parts.iter().find(|(name, _)| *name == word);
-                    let (_, tokens) = part.unwrap_or_else(|| panic!("cases.txt:{line}: what is {word}?"));
+                    let (_, tokens) = part.unwrap_or_else(|| panic!("what is {word} before {tokens:?}?"));
                     self.expression(&mut &tokens[..], 0).fixed
                 })
             }
@@ -219,7 +256,7 @@ impl Script<'_> {
     /// Takes an expression of operators that bind at least so strongly.
     fn expression(&mut self, tokens: &mut &[Token], least: usize) -> Value {
         let mut left = self.atom(tokens);
-        while let Some(&(sign, _)) = tokens.first()
+        while let Some(&sign) = tokens.first()
             && let Some(strength) = OPERATORS.iter().position(|signs| signs.contains(&sign))
             && strength >= least
         {
@@ -241,15 +278,15 @@ impl Script<'_> {
     }
 
     fn statements(&mut self, mut tokens: &[Token]) {
-        while let Some(&(word, line)) = tokens.first() {
+        while let Some(&word) = tokens.first() {
             match (word, tokens.get(1)) {
                 (";", _) => {
                     take(&mut tokens);
                 }
-                ("@", Some((name, _))) => {
+                ("@", Some(name)) => {
                     tokens = &tokens[2..];
                     let part = self.parts.iter().find(|(head, _)| head.strip_prefix('@') == Some(name));
-                    let (_, part) = part.unwrap_or_else(|| panic!("cases.txt:{line}: what is @{name}?"));
+                    let (_, part) = part.unwrap_or_else(|| panic!("what is @{name}?"));
                     self.statements(part);
                 }
                 ("if", _) => {
@@ -260,7 +297,7 @@ impl Script<'_> {
                         self.statements(inside);
                     }
                 }
-                (name, Some(("of", _))) => {
+                (name, Some(&"of")) => {
                     tokens = &tokens[2..];
                     let set = self.expression(&mut tokens, 0).fixed;
                     let inside = block(&mut tokens);
@@ -289,9 +326,10 @@ impl Script<'_> {
     }
 
     fn step(&mut self, tokens: &mut &[Token]) {
-        let (word, line) = tokens[0];
+        let word = tokens[0];
+        let byte = (word.as_ptr().addr() - TEXT.as_ptr().addr()) as u64;
         let named = OPERATIONS.iter().find(|(name, _)| *name == word).map(|(_, operation)| *operation);
-        let mut step = Step { what: line << PLAY_LINE_SHIFT, ..Step::default() };
+        let mut step = Step { what: byte << PLAY_TEXT_SHIFT, ..Step::default() };
         if named.is_some() {
             take(tokens);
         }
@@ -331,7 +369,7 @@ impl Script<'_> {
             self.statements(block(tokens));
             self.steps[at].think = (self.steps.len() - at - 1) as u64;
         }
-        assert!(tokens.is_empty() || accept(tokens, ";"), "cases.txt:{line}: {}?", tokens[0].0);
+        assert!(tokens.is_empty() || accept(tokens, ";"), "the step ends before {tokens:?}");
     }
 }
 
@@ -357,12 +395,14 @@ mod tests {
                 assert!(steps.len() > 400 && begins.iter().all(|at| steps[at + 1].what & PLAY_OPERATION != PLAY_CASE));
             }
         }
-        assert!(heads().count() <= CONFORMANCE_CASES);
+        assert!(cases().len() <= CONFORMANCE_CASES && TEXT.len() < 1 << 16);
     }
 
-    fn played(text: &str) -> Vec<(&'static str, Step)> {
+    fn played(text: &str) -> Vec<Step> {
         let steps = steps(FLAG_COUNTS_EVENTS);
-        steps.into_iter().map(|step| (line(step.what >> PLAY_LINE_SHIFT), step)).filter(|(at, _)| *at == text).collect()
+        let first = TEXT.find(text).unwrap() as u64;
+        let of_line = first..first + text.len() as u64;
+        steps.into_iter().filter(|step| of_line.contains(&(step.what >> PLAY_TEXT_SHIFT))).collect()
     }
 
     #[test]
@@ -371,7 +411,7 @@ mod tests {
         let words = |what: u64, value| Step { what, value, think: 0 };
         let found: Vec<_> = played(text)
             .into_iter()
-            .map(|(_, step)| Step { what: step.what & ((1 << PLAY_LINE_SHIFT) - 1), ..step })
+            .map(|step| Step { what: step.what & ((1 << PLAY_TEXT_SHIFT) - 1), ..step })
             .collect();
         assert_eq!(
             found,
@@ -385,21 +425,22 @@ mod tests {
                 words(PLAY_READ | PLAY_EQUAL | PLAY_KEPT | 0xc1, 0),
             ]
         );
+        let keep = played(text)[4].what >> PLAY_TEXT_SHIFT;
+        assert_eq!((step_at(keep).1, step_at(u64::MAX)), ("keep PMC > 0", (1, "")));
+        assert!(TEXT.lines().nth(step_at(keep).0 - 1).unwrap().ends_with(text));
         // A loop, a period below the overflow, and slack.
         let near = played("n of 3 { PERFEVTSEL+n = COUNT; A_PMC+n = -near }");
-        let places: Vec<_> = near.iter().map(|(_, step)| step.what as u32).collect();
+        let places: Vec<_> = near.iter().map(|step| step.what as u32).collect();
         assert_eq!(places, [0x186, 0x4c1, 0x187, 0x4c2]);
-        assert_eq!((near[1].1.value, near[1].1.think, near[1].1.what & PLAY_NEAR), (0, u64::MAX, PLAY_NEAR));
+        assert_eq!((near[1].value, near[1].think, near[1].what & PLAY_NEAR), (0, u64::MAX, PLAY_NEAR));
         let slack = played("FIXED_CTR_CTRL = 1; loop GLOBAL_CTRL = 1<<32, 100; FIXED_CTR about 405");
-        let slack: Vec<_> =
-            slack.iter().map(|(_, step)| (step.what & PLAY_COMPARISON, step.value, step.think)).collect();
+        let slack: Vec<_> = slack.iter().map(|step| (step.what & PLAY_COMPARISON, step.value, step.think)).collect();
         assert_eq!(slack, [(0, 1, 0), (0, 1 << 32, 100), (PLAY_AT_LEAST, 405, 0), (PLAY_AT_MOST, 463, 0)]);
     }
 
     #[test]
     fn the_handlers_steps_are_its_own() {
-        let (_, orders) =
-            played("pmi 7 { GLOBAL_CTRL = 0; OVF_CTRL = 1; A_PMC = -near; LVTPC = NMI; GLOBAL_CTRL = 1 }")[0];
+        let orders = played("pmi 7 { GLOBAL_CTRL = 0; OVF_CTRL = 1; A_PMC = -near; LVTPC = NMI; GLOBAL_CTRL = 1 }")[0];
         assert_eq!((orders.what & PLAY_OPERATION, orders.what as u32, orders.think), (PLAY_PMI, 7, 5));
     }
 

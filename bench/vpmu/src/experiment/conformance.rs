@@ -14,7 +14,7 @@ use guest::abi::{
     BootPage, CONFORMANCE_FAIL, CONFORMANCE_PASS, CONFORMANCE_SKIP, ConformanceReport, FLAG_COUNTS_EVENTS,
     FLAG_COUNTS_EXACT, FLAG_PERFMON_V2, FLAG_PMU_AMD, FLAG_PMU_V4,
 };
-use guest::cases;
+use guest::cases::{self, Case};
 use host_pmu::backend::BackendKey;
 use host_pmu::open::counts_outside_guests;
 use host_pmu::strategy::Strategy;
@@ -31,27 +31,7 @@ use vmm::outcome::End;
 use crate::arms::arm::real::refused;
 use crate::setting::backend::open_kvm;
 
-/// A case of the conformance payload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
-    /// Its stable name.
-    pub key: &'static str,
-    /// Statement that holds if the case passes.
-    pub claim: &'static str,
-    /// Source of the rule.
-    pub source: &'static str,
-    /// Numbers in `docs/pitfalls.md` of the bugs it would show.
-    pub pitfalls: Vec<&'static str>,
-}
-
-static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
-    let case = |line: &'static str| {
-        let mut fields = line.split(" | ");
-        let [key, claim, source, pitfalls] = [(); 4].map(|()| fields.next().unwrap_or_default());
-        Case { key, claim, source, pitfalls: pitfalls.split_whitespace().collect() }
-    };
-    cases::heads().map(case).collect()
-});
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases::cases);
 
 /// Result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -71,7 +51,9 @@ pub enum Verdict {
         /// Value that the guest found.
         got: u64,
         /// Line of the step in `guest/payload/cases.txt`.
-        line: u64,
+        line: usize,
+        /// The step.
+        step: &'static str,
     },
     /// The guest ended before or in it.
     NotRun {
@@ -99,7 +81,7 @@ pub struct Checked {
 impl Checked {
     /// Returns its cases, in the payload's order.
     pub fn cases(self) -> &'static [Case] {
-        let (intel, amd) = CASES.split_at(CASES.partition_point(|case| !case.key.starts_with("amd-")));
+        let (intel, amd) = CASES.split_at(CASES.partition_point(|case| !case.is_amd()));
         if self.cpu.vendor() == Vendor::Amd { amd } else { intel }
     }
 
@@ -182,13 +164,11 @@ impl Run {
             }
             match result.outcome {
                 CONFORMANCE_PASS => Verdict::Pass,
-                CONFORMANCE_SKIP => {
-                    let need = usize::try_from(result.got).ok().and_then(|at| cases::NEEDS.get(at));
-                    Verdict::Skip {
-                        reason: need.map_or("the guest gave no reason this tool knows", |(_, reason)| reason),
-                    }
+                CONFORMANCE_SKIP => Verdict::Skip { reason: cases::why_skipped(result.got) },
+                CONFORMANCE_FAIL => {
+                    let (line, step) = cases::step_at(result.step);
+                    Verdict::Fail { expected: result.expected, got: result.got, line, step }
                 }
-                CONFORMANCE_FAIL => Verdict::Fail { expected: result.expected, got: result.got, line: result.line },
                 0 => Verdict::NotRun { why: ended.clone() },
                 other => Verdict::NotRun { why: format!("the guest gave an unknown outcome {other:#x}") },
             }
@@ -216,10 +196,10 @@ impl Run {
                 Verdict::Skip { reason } => {
                     let _ = writeln!(tap, " # SKIP {reason}");
                 }
-                Verdict::Fail { expected, got, line } => {
+                Verdict::Fail { expected, got, line, step } => {
                     let _ = writeln!(
                         tap,
-                        "\n      ---\n      expected: {expected:#x}\n      got: {got:#x}\n      line: {line}\n      ..."
+                        "\n      ---\n      expected: {expected:#x}\n      got: {got:#x}\n      line: {line}\n      step: '{step}'\n      ..."
                     );
                 }
                 Verdict::NotRun { why } => {
@@ -374,11 +354,13 @@ mod tests {
     #[test]
     fn a_failure_says_what_was_expected() {
         let mut report = report();
-        report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, line: 7, expected: 0xf, got: 0 };
+        report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, step: 1, expected: 0xf, got: 0 };
         let run = Run::new(Checked { version: 4, ..V2 }, "pool", &End::Done, Some(&report));
         let tap = run.tap(2);
         assert!(!run.ok && tap.contains("    not ok 1 - reset"), "{tap}");
-        assert!(tap.contains("      ---\n      expected: 0xf\n      got: 0x0\n      line: 7\n      ...\n"));
+        assert!(
+            tap.contains("      ---\n      expected: 0xf\n      got: 0x0\n      line: 1\n      step: ''\n      ...\n")
+        );
         assert!(tap.ends_with("not ok 2 - version 4, pool\n"));
         let count = |wanted: fn(&Verdict) -> bool| run.cases.iter().filter(|one| wanted(&one.verdict)).count();
         let (passed, skipped) = (count(|v| *v == Verdict::Pass), count(|v| matches!(v, Verdict::Skip { .. })));

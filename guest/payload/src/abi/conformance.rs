@@ -94,8 +94,8 @@ shared_constants! {
     PLAY_FAULTS: u64 = 1 << 45;
     /// The access does not fault.
     PLAY_TAKEN: u64 = 1 << 46;
-    /// The step's line in `cases.txt` is above this bit.
-    PLAY_LINE_SHIFT: u64 = 48;
+    /// Where the step begins in `cases.txt`, in bytes, is above this bit.
+    PLAY_TEXT_SHIFT: u64 = 48;
     /// Places from here on are words of [`CaseState`].
     PLAY_STATE: u64 = 0xffff_0000;
 }
@@ -137,8 +137,8 @@ shared_struct! {
     ConformanceResult {
         /// `CONFORMANCE_*`; 0 = it never ran.
         outcome: u64,
-        /// Line in `cases.txt` of the step that differed.
-        line: u64,
+        /// Where the step that differed begins in `cases.txt`, in bytes.
+        step: u64,
         /// Value that the architecture asks for.
         expected: u64,
         /// Value that was found; for a skipped case, the reason.
