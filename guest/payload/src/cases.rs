@@ -2,8 +2,13 @@
 
 use alloc::vec::Vec;
 
-use crate::abi::Step;
-use crate::abi::conformance::*;
+use crate::abi::{
+    CONFORMANCE_PASS, CONFORMANCE_SKIP, CaseState, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PERFMON_V2,
+    FLAG_PMU_AMD, FLAG_PMU_V4, PLAY_ABOVE, PLAY_AT_LEAST, PLAY_AT_MOST, PLAY_AWAY, PLAY_BELOW, PLAY_CASE, PLAY_CLI,
+    PLAY_CPUID, PLAY_EQUAL, PLAY_FAULTS, PLAY_FRESH, PLAY_HALT, PLAY_HAS, PLAY_HLT, PLAY_KEEP, PLAY_KEPT, PLAY_LOOP,
+    PLAY_NEAR, PLAY_NOPS, PLAY_PMI, PLAY_RDPMC, PLAY_READ, PLAY_RING3, PLAY_SPEND, PLAY_STATE, PLAY_STI, PLAY_TAKEN,
+    PLAY_TEXT_SHIFT, PLAY_TRY, PLAY_WAIT, PLAY_WRITE, Step,
+};
 
 const TEXT: &str = include_str!("../cases.txt");
 
@@ -382,6 +387,7 @@ fn state(word: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::{CONFORMANCE_CASES, PLAY_COMPARISON, PLAY_OPERATION};
 
     /// Every PMU and every kind of counts: nothing is written in a way that the script does not know.
     #[test]
