@@ -324,7 +324,7 @@ fn plan(guest: Checked, target: &Target) -> PayloadPlan {
 
 #[cfg(test)]
 mod tests {
-    use guest::abi::{CONFORMANCE_CASES, CONFORMANCE_MAGIC, ConformanceResult};
+    use guest::abi::{CONFORMANCE_CASES, CONFORMANCE_MAGIC, ConformanceResult, PLAY_TEXT_SHIFT};
 
     use super::*;
 
@@ -354,13 +354,15 @@ mod tests {
     #[test]
     fn a_failure_says_what_was_expected() {
         let mut report = report();
-        report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, step: 1, expected: 0xf, got: 0 };
+        let step = cases::steps(0)[1].what >> PLAY_TEXT_SHIFT;
+        report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, step, expected: 0xf, got: 0 };
         let run = Run::new(Checked { version: 4, ..V2 }, "pool", &End::Done, Some(&report));
         let tap = run.tap(2);
         assert!(!run.ok && tap.contains("    not ok 1 - reset"), "{tap}");
-        assert!(
-            tap.contains("      ---\n      expected: 0xf\n      got: 0x0\n      line: 1\n      step: ''\n      ...\n")
-        );
+        let (line, _) = cases::step_at(step);
+        let found =
+            format!("expected: 0xf\n      got: 0x0\n      line: {line}\n      step: 'GLOBAL_CTRL == GP'\n      ...\n");
+        assert!(tap.contains(&format!("      ---\n      {found}")), "{tap}");
         assert!(tap.ends_with("not ok 2 - version 4, pool\n"));
         let count = |wanted: fn(&Verdict) -> bool| run.cases.iter().filter(|one| wanted(&one.verdict)).count();
         let (passed, skipped) = (count(|v| *v == Verdict::Pass), count(|v| matches!(v, Verdict::Skip { .. })));
