@@ -30,11 +30,9 @@ const OPTIONAL_CFLAGS: &[&str] = &["-fno-move-loop-invariants", "-fno-tree-loop-
 const LDFLAGS: &[&str] = &["-T", "c/guest.ld"];
 
 /// Sources in `c/`, in the order in which they are linked.
-const SOURCES: &str =
-    "entry.S fault.c main.c pmu.c amd.c amd_nmi.c sched.c nmi.c loop.c tick.c timer.c stat.c replay.c workload.c";
+const SOURCES: &str = "entry.S fault.c state.c main.c pmu.c amd.c amd_nmi.c sched.c nmi.c loop.c tick.c timer.c stat.c replay.c workload.c";
 
-const CONFORMANCE_SOURCES: &str = "entry.S conformance_entry.S fault.c check.c conformance.c conformance_registers.c \
-     conformance_counting.c conformance_overflow.c conformance_delivery.c conformance_amd.c conformance_amd_overflow.c workload.c";
+const CONFORMANCE_SOURCES: &str = "entry.S conformance_entry.S fault.c conformance.c workload.c";
 
 fn main() -> ExitCode {
     freestanding::report(build())
@@ -87,6 +85,6 @@ fn abi_header() -> String {
             $( define(stringify!($name), abi::$name::C_DEFINITION, size_of::<abi::$name>(), abi::$name::OFFSETS); )+
         };
     }
-    define!(EventSpec, BootPage, Step, UserPage, Report, LogEntry, ConformanceResult, ConformanceReport);
+    define!(EventSpec, BootPage, Step, UserPage, Report, LogEntry, CaseState, ConformanceResult, ConformanceReport);
     h + &asserts + "#endif\n"
 }

@@ -2,43 +2,6 @@
 #include "abi.h"
 
 	.text
-	.macro	global_ctrl_on          /* RDI: the value; leaves ECX = the MSR, EAX and EDX free */
-	mov	$0x38f, %ecx
-	mov	%edi, %eax
-	mov	%rdi, %rdx
-	shr	$32, %rdx
-	wrmsr
-	.endm
-
-/* void counted_loop(global_ctrl, turns): 2 + 4 * turns + 3 instructions between the WRMSRs, two branches a turn, one never taken. */
-	.globl	counted_loop
-counted_loop:
-	global_ctrl_on
-	nop
-	nop
-1:	test	%rsi, %rsi
-	jz	2f
-	dec	%rsi
-	jnz	1b
-2:	xor	%eax, %eax
-	xor	%edx, %edx
-	nop
-	wrmsr
-	ret
-
-	.globl	counted_nops, counted_nops_first, counted_nops_end
-counted_nops:
-	global_ctrl_on
-counted_nops_first:
-	.rept	CONFORMANCE_NOPS
-	nop
-	.endr
-counted_nops_end:
-	xor	%eax, %eax
-	xor	%edx, %edx
-	wrmsr
-	ret
-
 	.macro	register_on             /* RDI: the value, EDX: the register; leaves ECX = the register, EAX and EDX free */
 	mov	%edx, %ecx
 	mov	%edi, %eax
@@ -47,9 +10,9 @@ counted_nops_end:
 	wrmsr
 	.endm
 
-/* void counted_loop_by(on, turns, msr): as counted_loop. */
-	.globl	counted_loop_by
-counted_loop_by:
+/* void counted_loop(on, turns, msr): 2 + 4 * turns + 3 instructions between the WRMSRs, two branches a turn, one never taken. */
+	.globl	counted_loop
+counted_loop:
 	register_on
 	nop
 	nop
@@ -63,10 +26,10 @@ counted_loop_by:
 	wrmsr
 	ret
 
-	.globl	counted_nops_by, counted_nops_by_first
-counted_nops_by:
+	.globl	counted_nops, counted_nops_first
+counted_nops:
 	register_on
-counted_nops_by_first:
+counted_nops_first:
 	.rept	CONFORMANCE_NOPS
 	nop
 	.endr

@@ -1,8 +1,6 @@
 /* Boot: the doorbell rang already (entry.S). Exchange TSCs, set up the APIC, start the workload; from then on the timer drives (tick.c). */
 #include "state.h"
 
-struct cpu cpus[MAX_VCPUS];
-
 /* Called by the interrupt stubs. */
 void (*pmi_handler)(const struct interrupt *frame);
 

@@ -464,7 +464,7 @@ mod tests {
 
     #[test]
     fn doorbells_and_vectors_are_distinct() {
-        for prefix in ["DB_", "VECTOR_", "WORKLOAD_", "FLAG_", "PORT_", "LOG_", "PHASE_", "CASE_", "SKIP_", "STEP_"] {
+        for prefix in ["DB_", "VECTOR_", "WORKLOAD_", "FLAG_", "PORT_", "LOG_", "PHASE_", "STEP_", "PLAY_"] {
             let mut of_prefix =
                 CONSTANTS.iter().chain(conformance::CONSTANTS).filter(|(name, _)| name.starts_with(prefix));
             while let Some((name, value)) = of_prefix.next() {

@@ -14,7 +14,10 @@
 //! - An APIC that can be switched to x2APIC mode.
 #![no_std]
 
+extern crate alloc;
+
 pub mod abi;
+pub mod cases;
 
 /// The linked payload: a static ELF64 at 1 MiB, with its symbols.
 pub const PMU_PAYLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/payload.elf"));

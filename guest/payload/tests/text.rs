@@ -67,7 +67,7 @@ fn ring_0_uses_general_registers_and_emulated_instructions() {
 #[test]
 fn the_conformance_payload_is_as_plain() {
     let elf = object::File::parse(guest::CONFORMANCE_PAYLOAD).expect("the payload is an ELF");
-    check_in(&elf, ".text", &[NOT_EMULATED, SETS_DIRECTION], 2000);
+    check_in(&elf, ".text", &[NOT_EMULATED, SETS_DIRECTION], 1000);
 }
 
 /// Its exact windows hold what their formulas say: between the two WRMSRs of `counted_loop` one turn is 4 instructions.

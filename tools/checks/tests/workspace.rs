@@ -47,7 +47,7 @@ fn every_pitfall_names_tests_that_exist() {
             text.push_str(&fs::read_to_string(path).unwrap());
         }
     }
-    let cases = fs::read_to_string(root().join("bench/vpmu/src/experiment/conformance/cases.txt")).unwrap();
+    let cases = fs::read_to_string(root().join("guest/payload/cases.txt")).unwrap();
     let sequences = fs::read_to_string(root().join("host-pmu/src/bank/sequences.txt")).unwrap();
     text.extend(sequences.lines().filter_map(|line| Some(format!("#[test]\nfn {}(", line.strip_prefix("# ")?))));
     let page = fs::read_to_string(root().join("docs/pitfalls.md")).unwrap();

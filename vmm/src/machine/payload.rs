@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arch_pmu::caps::PmuCaps;
-use guest::abi::{BootPage, ConformanceReport, Step};
+use guest::abi::{BootPage, ConformanceReport, FLAG_REPLAY, Step};
 use kvm_bindings::{kvm_regs, kvm_sregs};
 use vm_memory::GuestMemoryMmap;
 
@@ -33,7 +33,7 @@ pub struct PayloadPlan {
     pub log_entries: u64,
     /// The payload's parameters; the machine fills in addresses, frequencies and counts.
     pub boot: BootPage,
-    /// The steps that it plays back with [`guest::abi::FLAG_REPLAY`], each with its time in ns.
+    /// The steps that it plays back with [`FLAG_REPLAY`], each with its time in ns, or that the conformance payload plays.
     pub steps: Arc<[Step]>,
 }
 
@@ -147,7 +147,9 @@ impl Guest for PayloadGuest<'_> {
         memory: &GuestMemoryMmap,
     ) -> Result<Option<kvm_regs>, MachineError> {
         let (gp, fixed) = self.pmu.count();
-        let (steps, step_count) = payload::write_steps(memory, &self.layout, self.steps, tsc_khz)?;
+        // Other steps than a trace's have no times.
+        let khz = if self.boot.flags & FLAG_REPLAY == 0 { 1_000_000 } else { tsc_khz };
+        let (steps, step_count) = payload::write_steps(memory, &self.layout, self.steps, khz)?;
         let boot = BootPage {
             steps,
             step_count,

@@ -3,16 +3,17 @@
 //! No line holds a time, a count or an address that could differ from host to host: for one backend the lines of two
 //! hosts are equal.
 
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use guest::abi::{
-    AMD_CASES_FROM, BootPage, CONFORMANCE_CASES, CONFORMANCE_FAIL, CONFORMANCE_PASS, CONFORMANCE_SKIP,
-    ConformanceReport, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4,
+    BootPage, CONFORMANCE_FAIL, CONFORMANCE_PASS, CONFORMANCE_SKIP, ConformanceReport, FLAG_COUNTS_EVENTS,
+    FLAG_COUNTS_EXACT, FLAG_PERFMON_V2, FLAG_PMU_AMD, FLAG_PMU_V4,
 };
+use guest::cases::{self, Case};
 use host_pmu::backend::BackendKey;
 use host_pmu::open::counts_outside_guests;
 use host_pmu::strategy::Strategy;
@@ -32,42 +33,7 @@ use crate::arms::arm::real::refused;
 use crate::setting::backend::{open_kvm, shown_by};
 use crate::terminal::console::filled;
 
-/// A case of the conformance payload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Case {
-    /// Its stable name.
-    pub key: &'static str,
-    /// Statement that holds if the case passes.
-    pub claim: &'static str,
-    /// Source of the rule.
-    pub source: &'static str,
-    /// Numbers in `docs/pitfalls.md` of the bugs it would show.
-    pub pitfalls: Vec<&'static str>,
-}
-
-static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
-    let lines = include_str!("conformance/cases.txt").lines().filter(|line| !line.starts_with('#'));
-    let case = |line: &'static str| {
-        let mut fields = line.split(" | ");
-        let [key, claim, source, pitfalls] = [(); 4].map(|()| fields.next().unwrap_or_default());
-        Case { key, claim, source, pitfalls: pitfalls.split_whitespace().collect() }
-    };
-    lines.map(case).collect()
-});
-
-/// Returns the reason why the payload skipped a case.
-pub fn skip_reason(code: u64) -> &'static str {
-    match code {
-        guest::abi::SKIP_STAND_IN => "needs backend step or hardware: a stand-in counts something else",
-        guest::abi::SKIP_NEEDS_STEP => "needs backend step: only it is exact to the instruction",
-        guest::abi::SKIP_STEP_CYCLES => "backend step knows no cycles",
-        guest::abi::SKIP_NEEDS_V4 => "needs a version 4 PMU",
-        guest::abi::SKIP_NEEDS_V2 => "needs a PMU below version 4",
-        guest::abi::SKIP_NEEDS_PERFMON_V2 => "needs PerfMonV2",
-        guest::abi::SKIP_NEEDS_CORE => "needs a PMU without PerfMonV2",
-        _ => "the guest gave no reason this tool knows",
-    }
-}
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases::cases);
 
 /// Result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -86,8 +52,10 @@ pub enum Verdict {
         expected: u64,
         /// Value that the guest found.
         got: u64,
-        /// Line of the payload's source.
-        line: u64,
+        /// Line of the step in `guest/payload/cases.txt`.
+        line: usize,
+        /// The step.
+        step: &'static str,
     },
     /// The guest ended before or in it.
     NotRun {
@@ -113,11 +81,24 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Returns its cases, and the payload's number of the first.
-    pub fn cases(self) -> (&'static [Case], usize) {
-        let is_amd = self.cpu.vendor() == Vendor::Amd;
-        let (first, end) = if is_amd { (AMD_CASES_FROM, CONFORMANCE_CASES) } else { (0, AMD_CASES_FROM) };
-        (&CASES[first..end], first)
+    /// Returns its cases, in the payload's order.
+    pub fn cases(self) -> &'static [Case] {
+        let (intel, amd) = CASES.split_at(CASES.partition_point(|case| !case.is_amd()));
+        if self.cpu.vendor() == Vendor::Amd { amd } else { intel }
+    }
+
+    /// Returns the boot page's flags that say which PMU it has.
+    fn flags(self) -> u64 {
+        match self.cpu.pmu_of_version(self.version) {
+            PmuCaps::Intel(caps) => {
+                if caps.version >= 4 {
+                    FLAG_PMU_V4
+                } else {
+                    0
+                }
+            }
+            PmuCaps::Amd(caps) => FLAG_PMU_AMD | if caps.version() >= 2 { FLAG_PERFMON_V2 } else { 0 },
+        }
     }
 
     /// Returns the PMU's version: 1 and 2 of an AMD are its PMU without and with PerfMonV2.
@@ -177,7 +158,6 @@ impl Run {
     pub fn new(guest: Checked, strategy: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
         let ended = one_line(&end.to_string());
         let whole = end.is_complete() && report.is_some_and(|report| report.complete == 1);
-        let (cases, first) = guest.cases();
         let verdict = |number: usize| {
             let Some(report) = report else { return Verdict::NotRun { why: ended.clone() } };
             let result = report.results[number];
@@ -186,15 +166,18 @@ impl Run {
             }
             match result.outcome {
                 CONFORMANCE_PASS => Verdict::Pass,
-                CONFORMANCE_SKIP => Verdict::Skip { reason: skip_reason(result.got) },
-                CONFORMANCE_FAIL => Verdict::Fail { expected: result.expected, got: result.got, line: result.line },
+                CONFORMANCE_SKIP => Verdict::Skip { reason: cases::why_skipped(result.got) },
+                CONFORMANCE_FAIL => {
+                    let (line, step) = cases::step_at(result.step);
+                    Verdict::Fail { expected: result.expected, got: result.got, line, step }
+                }
                 0 => Verdict::NotRun { why: ended.clone() },
                 other => Verdict::NotRun { why: format!("the guest gave an unknown outcome {other:#x}") },
             }
         };
         let result =
             |(number, case): (usize, &'static Case)| CaseResult { case, key: case.key, verdict: verdict(number) };
-        let cases: Vec<CaseResult> = (first..).zip(cases).map(result).collect();
+        let cases: Vec<CaseResult> = guest.cases().iter().enumerate().map(result).collect();
         let ok = cases.iter().all(|one| one.verdict.is_ok());
         let (cpu, pmu_version, strategy) = (guest.cpu.name(), guest.pmu_version(), strategy.to_owned());
         Self { guest: guest.name(), cpu, pmu_version, strategy, ok, cases }
@@ -207,7 +190,9 @@ impl Run {
                 Verdict::Fail { expected, got, .. } => [expected, got].map(|value| format!("{value:#x}")),
                 _ => Default::default(),
             };
-            let [of, verdict] = [Value::from(Serde(one.case)), Value::from(Serde(&one.verdict))];
+            let Case { key, claim, source, pitfalls } = one.case;
+            let of = context! { key => *key, claim => *claim, source => *source, pitfalls };
+            let verdict = Value::from(Serde(&one.verdict));
             context! { ok => one.verdict.is_ok(), hex => hex.to_vec(), of, verdict }
         };
         let Self { guest, strategy, ok, cases, .. } = self;
@@ -304,7 +289,6 @@ pub fn run(host: &Host, guest: Checked, target: &Target, interrupted: &AtomicBoo
 
 fn plan(guest: Checked, target: &Target) -> PayloadPlan {
     let Target { behind, counts, time_limit, .. } = target.clone();
-    let v4 = if guest.version >= 4 { FLAG_PMU_V4 } else { 0 };
     let machine = Plan {
         behind,
         cpu: guest.cpu,
@@ -317,13 +301,14 @@ fn plan(guest: Checked, target: &Target) -> PayloadPlan {
     };
     let patience = (time_limit / PATIENCE).min(MOST_PATIENCE);
     let limit_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
-    let boot = BootPage { flags: counts | v4, limit_us, ..BootPage::default() };
-    PayloadPlan { machine, log_entries: 1, boot, steps: Arc::default() }
+    let flags = counts | guest.flags();
+    let boot = BootPage { flags, limit_us, ..BootPage::default() };
+    PayloadPlan { machine, log_entries: 1, boot, steps: cases::steps(flags).into() }
 }
 
 #[cfg(test)]
 mod tests {
-    use guest::abi::{CONFORMANCE_MAGIC, ConformanceResult, SKIP_NEEDS_V4};
+    use guest::abi::{CONFORMANCE_CASES, CONFORMANCE_MAGIC, ConformanceResult, PLAY_TEXT_SHIFT};
 
     use super::*;
 
@@ -338,29 +323,34 @@ mod tests {
     #[test]
     fn a_whole_run_is_ok_and_its_lines_are_numbered() {
         let mut report = report();
-        report.results[3] = ConformanceResult { outcome: CONFORMANCE_SKIP, got: SKIP_NEEDS_V4, ..report.results[3] };
+        report.results[3] = ConformanceResult { outcome: CONFORMANCE_SKIP, got: 3, ..report.results[3] };
         let run = Run::new(V2, "reuse", &End::Done, Some(&report));
         assert!(run.ok);
         let tap = run.tap(1);
-        let begin = format!("# Subtest: version 2, reuse\n    1..{AMD_CASES_FROM}\n    ok 1 - reset: ");
+        let cases = V2.cases().len();
+        let begin = format!("# Subtest: version 2, reuse\n    1..{cases}\n    ok 1 - reset: ");
         assert!(tap.starts_with(&begin), "{tap}");
         assert!(tap.contains(" # SKIP needs a version 4 PMU\n"));
         assert!(tap.ends_with("\nok 1 - version 2, reuse\n"));
-        assert_eq!(tap.lines().count(), 3 + AMD_CASES_FROM);
+        assert_eq!(tap.lines().count(), 3 + cases);
     }
 
     #[test]
     fn a_failure_says_what_was_expected() {
         let mut report = report();
-        report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, line: 7, expected: 0xf, got: 0 };
+        let step = cases::steps(0)[1].what >> PLAY_TEXT_SHIFT;
+        report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, step, expected: 0xf, got: 0 };
         let run = Run::new(Checked { version: 4, ..V2 }, "pool", &End::Done, Some(&report));
         let tap = run.tap(2);
         assert!(!run.ok && tap.contains("    not ok 1 - reset"), "{tap}");
-        assert!(tap.contains("      ---\n      expected: 0xf\n      got: 0x0\n      line: 7\n      ...\n"));
+        let (line, _) = cases::step_at(step);
+        let found =
+            format!("expected: 0xf\n      got: 0x0\n      line: {line}\n      step: 'GLOBAL_CTRL == GP'\n      ...\n");
+        assert!(tap.contains(&format!("      ---\n      {found}")), "{tap}");
         assert!(tap.ends_with("not ok 2 - version 4, pool\n"));
         let count = |wanted: fn(&Verdict) -> bool| run.cases.iter().filter(|one| wanted(&one.verdict)).count();
         let (passed, skipped) = (count(|v| *v == Verdict::Pass), count(|v| matches!(v, Verdict::Skip { .. })));
-        assert_eq!(passed + 1 + skipped, AMD_CASES_FROM);
+        assert_eq!(passed + 1 + skipped, V2.cases().len());
         let line = format!("# {passed} passed, 1 failed, {skipped} skipped, in 1 run\n");
         assert_eq!(summary(std::slice::from_ref(&run)), line);
     }
@@ -387,72 +377,27 @@ mod tests {
     #[test]
     fn an_amd_has_cases_of_its_own() {
         let mut report = report();
-        report.results[..AMD_CASES_FROM].fill(ConformanceResult::default());
-        let run = Run::new(Checked { cpu: Cpu::Milan, ..V2 }, "reuse", &End::Done, Some(&report));
+        let milan = Checked { cpu: Cpu::Milan, ..V2 };
+        report.results[milan.cases().len()..].fill(ConformanceResult::default());
+        let run = Run::new(milan, "reuse", &End::Done, Some(&report));
         assert!(run.ok, "the others' cases do not run");
         let tap = run.tap(1);
-        let begin =
-            format!("# Subtest: milan, reuse\n    1..{}\n    ok 1 - amd-reset: ", CONFORMANCE_CASES - AMD_CASES_FROM);
+        let begin = format!("# Subtest: milan, reuse\n    1..{}\n    ok 1 - amd-reset: ", milan.cases().len());
         assert!(tap.starts_with(&begin) && tap.contains("(APM 13.2.1"), "{tap}");
         let value = json("step", &[run]);
         assert_eq!((&value["runs"][0]["cpu"], &value["runs"][0]["pmu_version"]), (&"milan".into(), &1.into()));
         assert_eq!(value["runs"][0]["cases"][5]["case"], "amd-aliases");
     }
 
-    /// The payload numbers its cases by their order in these files' tables.
-    const TABLES: [&str; 6] = [
-        include_str!("../../../../guest/payload/c/conformance_registers.c"),
-        include_str!("../../../../guest/payload/c/conformance_counting.c"),
-        include_str!("../../../../guest/payload/c/conformance_overflow.c"),
-        include_str!("../../../../guest/payload/c/conformance_delivery.c"),
-        include_str!("../../../../guest/payload/c/conformance_amd.c"),
-        include_str!("../../../../guest/payload/c/conformance_amd_overflow.c"),
-    ];
-
-    /// The landmarks stand where the payload has them.
-    #[test]
-    fn the_table_follows_the_payload() {
-        let tables =
-            TABLES.iter().map(|text| text.split("cases[])(void) = {").nth(1).unwrap().split('}').next().unwrap());
-        let bodies: Vec<_> = tables.flat_map(|table| table.split([',', '\n'])).map(str::trim).collect();
-        let bodies: Vec<_> = bodies.into_iter().filter(|body| !body.is_empty()).collect();
-        assert_eq!(bodies.len(), CASES.len());
-        let first = |body: &str| bodies.iter().position(|found| *found == body).unwrap();
-        let last = |body: &str| bodies.iter().rposition(|found| *found == body).unwrap();
-        for (number, key) in [
-            (first("reset"), "reset"),
-            (first("rdpmc_of_no_counter"), "rdpmc"),
-            (first("growth"), "growth"),
-            (first("aliases"), "aliases"),
-            (first("count_fixed_rings"), "fixed-rings"),
-            (first("sampling"), "sampling"),
-            (first("pmi_is_exact"), "pmi-exact"),
-            (first("hlt_is_woken"), "pmi-wakes-hlt"),
-            (first("masked_does_not_freeze"), "no-pmi-no-freeze"),
-            (last("reset"), "amd-reset"),
-            (last("not_frozen"), "amd-not-frozen"),
-        ] {
-            assert_eq!(CASES[number].key, key);
-        }
-    }
-
     #[test]
     fn every_case_is_there_once_and_its_line_needs_no_escaping() {
-        assert_eq!(CASES.len(), CONFORMANCE_CASES);
+        assert_eq!((CASES.len(), V2.cases().len()), (CONFORMANCE_CASES, 84));
         for (number, case) in CASES.iter().enumerate() {
             assert!(CASES[..number].iter().all(|other| other.key != case.key), "{}", case.key);
             for text in [case.key, case.claim, case.source] {
                 assert!(!text.is_empty() && !text.contains(['#', '\\', '\n']), "{text}");
             }
             assert!(case.pitfalls.iter().all(|n| (1..=30).contains(&n.parse().unwrap_or(0))), "{}", case.key);
-        }
-    }
-
-    #[test]
-    fn every_reason_the_payload_gives_is_known() {
-        let codes = guest::abi::conformance::CONSTANTS.iter().filter(|(name, _)| name.starts_with("SKIP_"));
-        for (name, code) in codes {
-            assert!(!skip_reason(*code).contains("no reason"), "{name}");
         }
     }
 

@@ -1,0 +1,4 @@
+/* Where state.h's is. */
+#include "state.h"
+
+struct cpu cpus[MAX_VCPUS];
