@@ -61,15 +61,11 @@ impl Summary {
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         // V2, uncompressed, covers every count a u64 histogram holds below 2^63.
         let mut bytes = Vec::new();
-        let written = V2Serializer::new().serialize(histogram, &mut bytes);
-        Some(Self { histogram: written.is_ok().then(|| STANDARD.encode(bytes)), ..Self::quantiles(histogram)? })
-    }
-
-    /// Summarizes the quantiles of a histogram alone; `None` if nothing was recorded.
-    pub fn quantiles(histogram: &Histogram<u64>) -> Option<Self> {
+        let written = V2Serializer::new().serialize(histogram, &mut bytes).is_ok().then(|| STANDARD.encode(bytes));
         let at = |q: f64| Some(histogram.value_at_quantile(q));
         let (min, max) = (Some(histogram.min()), Some(histogram.max()));
-        Some(Self { min, p90: at(0.9), p99: at(0.99), p99_9: at(0.999), max, ..Self::brief(histogram)? })
+        let whole = Self { min, p90: at(0.9), p99: at(0.99), p99_9: at(0.999), max, ..Self::brief(histogram)? };
+        Some(Self { histogram: written, ..whole })
     }
 
     /// Summarizes what a round has of a metric; `None` if nothing was recorded.

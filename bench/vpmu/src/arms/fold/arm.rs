@@ -25,8 +25,8 @@ fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u6
 }
 
 /// Returns a summary for each metric that has values.
-fn metrics(latencies: &Latencies, summary: impl Fn(&str, &Histogram<u64>) -> Option<Summary>) -> Metrics {
-    latencies.iter().filter_map(|(key, all)| Some(((*key).to_owned(), summary(key, all)?))).collect()
+fn metrics(latencies: &Latencies, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
+    latencies.iter().filter_map(|(key, all)| Some(((*key).to_owned(), summary(all)?))).collect()
 }
 
 /// Units of work and the time they took.
@@ -157,7 +157,7 @@ impl ArmFold {
         rounds.guest.push(turn.session);
         rounds.lost.push(lost);
         rounds.counts.push(&counts);
-        let mut metrics = metrics(&latencies, |_, all| Summary::brief(all));
+        let mut metrics = metrics(&latencies, Summary::brief);
         // Comparisons judge medians; `reproduce` and `calibrate` take means of these.
         let has_mean = |key: &str| metric::is_main(key) || key == NMI_DRIVER_OFF.key;
         metrics.iter_mut().filter(|(key, _)| !has_mean(key)).for_each(|(_, all)| all.mean = None);
@@ -356,9 +356,7 @@ impl Sums {
     /// Gives an arm its figures.
     fn conclude(&self, result: &mut document::Arm) {
         result.own = self.own.clone();
-        let summary =
-            |key: &str, all: &_| if metric::is_main(key) { Summary::of(all) } else { Summary::quantiles(all) };
-        result.metrics = metrics(&self.latencies, summary);
+        result.metrics = metrics(&self.latencies, Summary::of);
         phases::conclude(result);
         let own = &mut result.own;
         own.lost = own.lost.filter(|_| !result.rounds.is_empty());
