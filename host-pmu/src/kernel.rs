@@ -112,7 +112,11 @@ impl Module {
     /// One line with the remedy: it is not loaded, or does not take that.
     pub fn open(name: &str) -> Result<Self, String> {
         // Where there is none the module is not loaded.
-        std::fs::read_to_string(LOADED).map_or(Ok(()), |loaded| check_version(&loaded))?;
+        match std::fs::read_to_string(LOADED) {
+            Ok(loaded) => check_version(&loaded)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("{LOADED}: {error}: which module is loaded is not known; run it as root")),
+        }
         Self::open_at(Path::new(DEVICE), name)
     }
 

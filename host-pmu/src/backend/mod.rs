@@ -79,7 +79,7 @@ pub trait Backend: 'static {
         None
     }
 
-    /// Returns the time of a monotonic clock, ns: that of [`Overflow::at`].
+    /// Returns the time of a clock that never goes back, ns: that of [`Overflow::at`].
     fn now_ns(&self) -> u64;
 
     /// Returns whether an event was pinned and got no counter: it has stopped for good, and no overflow of it will be
