@@ -115,7 +115,9 @@ impl Module {
         match std::fs::read_to_string(LOADED) {
             Ok(loaded) => check_version(&loaded)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(format!("{LOADED}: {error}: which module is loaded is not known; run it as root")),
+            Err(error) => {
+                return Err(format!("{LOADED}: {error}: which module is loaded is not known; run it as root"));
+            }
         }
         Self::open_at(Path::new(DEVICE), name)
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, livelocks, most_shared, rank, regrets};
+use crate::choice::{AS_GOOD, LeftOut, ONE_PLACE, Ranked, Regret, choose, livelocks, most_shared, rank, regrets};
 use crate::document::{BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric;
 use crate::stats::interval::Interval;
@@ -96,7 +96,7 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
         } else {
             "not in every result"
         };
-        let is_open = one.may_beat(chosen) && !own.iter().any(|(record, _)| livelocks(record, &one.strategy));
+        let is_open = one.may_beat(chosen, AS_GOOD) && !own.iter().any(|(record, _)| livelocks(record, &one.strategy));
         left_out.push(LeftOut { what: one.strategy.clone(), why: why.to_owned(), is_open });
     }
     let choice = chosen.strategy.clone();
@@ -107,8 +107,9 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
         counts.map(|all| [all.pmis_absent, all.nmis]).filter(|[absent, _]| *absent > 0).collect();
     let forbid = absent.iter().any(|[absent, taken]| absent.saturating_mul(ABSENT) > *taken);
     let any_open = left_out.iter().any(|one| one.is_open);
-    let said = vec![take(&with, chosen, &as_good, at_most), sureness(&with, &open, any_open, (&absent, forbid))];
-    let is_sure = open.is_empty() && !any_open && !forbid;
+    let sureness = sureness(&with, (&as_good, &open), any_open, (&absent, forbid));
+    let is_sure = sureness.starts_with(SURE);
+    let said = vec![take(&with, chosen, &as_good, at_most), sureness];
     Ok(Advice { choice, is_sure, said, strategies, results, left_out })
 }
 
@@ -136,6 +137,8 @@ fn setting(
     Ok(Setting { workload: workload(record), host: record.host.class.clone(), regrets })
 }
 
+/// How an answer begins that no further run would change.
+const SURE: &str = "sure: ";
 /// PMIs of a trace beside which one that did not come changes no choice.
 const ABSENT: u64 = 1000;
 
@@ -154,7 +157,15 @@ fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked], at_most: f64) -> 
 }
 
 /// Says how sure a choice is, and what the figures are not of.
-fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, (absent, forbid): (&[[u64; 2]], bool)) -> String {
+fn sureness(
+    own: &[&Record],
+    (as_good, open): (&[&Ranked], &[&Ranked]),
+    any_open: bool,
+    (absent, forbid): (&[[u64; 2]], bool),
+) -> String {
+    let mut cut = own.iter().filter(|record| record.status != Status::Complete).map(|record| place(record)).peekable();
+    let of_them =
+        if as_good.is_empty() { String::new() } else { format!(", one that is as good {} %", ONE_PLACE * 100.0) };
     let [absent, taken] = [0, 1].map(|at| absent.iter().map(|counts| counts[at]).fold(0, u64::saturating_add));
     let may = format!("not sure: {} may be as good; ", names(open));
     let mut parts = vec![match own.iter().find_map(|record| record.host.model_percent) {
@@ -164,7 +175,11 @@ fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, (absent, forbid):
         None if !open.is_empty() => may + "more rounds, or a longer --duration, may tell",
         _ if any_open => "not sure: what is left out may change it".to_owned(),
         _ if forbid => format!("not sure: under it {absent} PMIs of a trace did not come"),
-        _ => format!("sure: no other can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0),
+        _ if cut.peek().is_some() => "not sure".to_owned(),
+        _ => {
+            let least = AS_GOOD * 100.0;
+            format!("{SURE}no other can have a worst ratio that is more than {least} % smaller{of_them}")
+        }
     }];
     // All of them are of one source.
     let elsewhere = match own.iter().find(|record| record.is_simulated() || record.arms.iter().any(|arm| arm.stand_in))
@@ -177,8 +192,7 @@ fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, (absent, forbid):
     parts.extend(
         (absent > 0 && !forbid).then(|| format!("under it {absent} PMIs of a trace did not come beside {taken}")),
     );
-    let cut = own.iter().filter(|record| record.status != Status::Complete);
-    parts.extend(cut.map(|record| format!("{} was not run to its end", place(record))));
+    parts.extend(cut.map(|place| format!("{place} was not run to its end")));
     parts.join("; ")
 }
 

@@ -13,6 +13,8 @@ use crate::stats::interval::Interval;
 
 /// Difference up to which one strategy is as good as another.
 pub const AS_GOOD: f64 = 0.01;
+/// What one that is as good by its figures may gain on the choice by their intervals: few rounds more would not tell them apart.
+pub const ONE_PLACE: f64 = 0.05;
 
 /// Figures of an arm's work by column.
 pub type Work = BTreeMap<&'static str, f64>;
@@ -45,9 +47,9 @@ pub struct Ranked {
 }
 
 impl Ranked {
-    /// Returns whether its worst may be more than 1 % below that of another.
-    pub fn may_beat(&self, other: &Self) -> bool {
-        other.worst_interval.high > self.worst_interval.low * (1.0 + AS_GOOD)
+    /// Returns whether its worst may be below that of another by more than this share.
+    pub fn may_beat(&self, other: &Self, by: f64) -> bool {
+        other.worst_interval.high > self.worst_interval.low * (1.0 + by)
     }
 }
 
@@ -194,7 +196,7 @@ pub fn choose(ranked: &[Ranked], modelled: bool) -> Option<(&Ranked, Vec<&Ranked
     let least = whole.first().filter(|_| whole.len() > 1)?.worst_regret;
     let is_good = |one: &&Ranked| one.worst_regret <= least * (1.0 + AS_GOOD);
     let chosen = whole.iter().copied().filter(is_good).min_by(|a, b| held(a).total_cmp(&held(b)))?;
-    let is_open = |one: &&Ranked| one.may_beat(chosen);
+    let is_open = |one: &&Ranked| one.may_beat(chosen, if is_good(one) { ONE_PLACE } else { AS_GOOD });
     let others = |of: &dyn Fn(&&Ranked) -> bool| -> Vec<&Ranked> {
         whole.iter().copied().filter(|one| one.strategy != chosen.strategy && of(one)).collect()
     };
