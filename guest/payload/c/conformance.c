@@ -23,9 +23,9 @@ static struct {
 	u64 patience;             /* TSC ticks after which what is waited for counts as missing; only a failure takes that long */
 
 	/* The PMI handler's orders. */
-	const Step *pmi;          /* steps that it plays, */
-	u64 pmi_steps;
-	u64 pmi_left;             /* so often */
+	const Step *pmi;          /* the first of the steps that it plays */
+	u64 pmi_steps;            /* their number */
+	u64 pmi_left;             /* PMIs that are still to play them */
 	bool leave_ring3;
 } s;
 static volatile CaseState found;
@@ -191,7 +191,7 @@ static void visit(void)
 	wrmsr(MSR_LVT_TIMER, LVT_MASKED | VECTOR_TIMER);
 }
 
-/* False if the step differs. */
+/* Plays a step. Returns false if what it finds differs from what it asks for. */
 static bool done(const Step *step)
 {
 	u32 place = (u32)step->what;
@@ -324,7 +324,7 @@ void pmi_with_eoi(struct interrupt *frame)
 	wrmsr(MSR_EOI, 0);
 }
 
-/* Only wakes. */
+/* The timer's handler: its interrupt wakes a halted vCPU, or ends a visit to ring 3. */
 void tick(struct interrupt *frame)
 {
 	leave_ring3(frame);

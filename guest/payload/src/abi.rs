@@ -302,7 +302,7 @@ shared_struct! {
         freq_hz: u64,
         /// The vCPU's TSC frequency.
         tsc_hz: u64,
-        /// Address of the [`Step`]s, with [`FLAG_REPLAY`].
+        /// Address of the [`Step`]s, with [`FLAG_REPLAY`] or of the conformance payload.
         steps: u64,
         /// Number of them.
         step_count: u64,
@@ -314,13 +314,14 @@ shared_struct! {
 }
 
 shared_struct! {
-    /// A step of a guest that is played back.
+    /// A step of a guest that is played back, with [`FLAG_REPLAY`]; or one of the conformance cases, which have no times.
     Step {
-        /// `STEP_*`.
+        /// `STEP_*` and an MSR; or `PLAY_*` and a place.
         what: u64,
-        /// The value to write, or that was read.
+        /// The value to write, or that was read; or what is written or compared.
         value: u64,
-        /// Ticks from the step before it to this one.
+        /// TSC ticks from the step before it to this one; or, by the operation, why the case is skipped, the bits that are not
+        /// compared, the turns of the loop, the number of the handler's steps, or the periods of `PLAY_NEAR`.
         think: u64,
     }
 }

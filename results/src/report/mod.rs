@@ -2,7 +2,8 @@
 //!
 //! The answer comes first: each kind's arms against the floor with intervals. Its tables and sentences are those of a terminal, and its
 //! plots are drawn from tables. The page loads nothing: plots are SVG within it, and its content security policy allows no script.
-//! Everything in it that comes from a document is escaped, by the template engine or by the plotting module. Data that do not fit are thinned or left out by the constants here, and the page says so.
+//! Everything in it that comes from a document is escaped, by the template engine or by the plotting module. Data that do not fit are
+//! thinned or left out by the constants here, and the page says so.
 
 mod figure;
 mod group;

@@ -1,8 +1,9 @@
 //! What tests of several crates share: documents ([`fixture`]), hosts as trees of files ([`hosts`]) and as sources of noise
 //! ([`synthetic`]), and tests with prerequisites ([`Case`]).
 //!
-//! A test without its prerequisite is ignored, with `SKIP:` and the reason. With `CI=true` the test fails instead. Tests run one at a time, because guests share this host's CPUs; those that mostly wait for other processes run beside the
-//! others ([`Case::beside`]).
+//! A test without its prerequisite is ignored, with `SKIP:` and the reason. With `CI=true` the test fails instead. Tests run one
+//! at a time, because guests share this host's CPUs; those that mostly wait for other processes run beside the others
+//! ([`Case::beside`]).
 
 pub mod fixture;
 pub mod hosts;

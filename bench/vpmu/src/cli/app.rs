@@ -79,9 +79,9 @@ pub enum Command {
     Calibrate(Box<calibrate::CalibrateArgs>),
     /// Simulate a grid of experiments; list the strategies none beats
     ///
-    /// Strategy × model × cost × workload × vCPUs × CPUs × slice × seed. Each point becomes one line of
-    /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency against
-    /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
+    /// Model × cost × workload × vCPUs × CPUs × slice × seed: the strategies are the arms of each point. A point becomes one line of
+    /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency, opens,
+    /// operations and host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
     Sweep(Box<sweep::SweepArgs>),
     /// Judge whether NEW is slower than BASE
     ///

@@ -37,8 +37,9 @@ pub struct SimSpec {
     pub cpus: Option<u64>,
     /// Replay a trace under the strategies instead: the host's work from PMI to PMI, and values that the guest would have read otherwise
     #[arg(long, value_name = "DIR", help_heading = "Guest",
-          conflicts_with_all = ["slice", "timer", "baseline", "tail", "events", "hard_limit", "LengthOptions", "workload", "period", "freq", "vcpus", "cpus", "mux_interval", "warmup", "samples",
-                                "time_limit", "duration"])]
+          conflicts_with_all = ["slice", "timer", "baseline", "tail", "events", "hard_limit", "LengthOptions", "workload",
+                                "period", "freq", "vcpus", "cpus", "mux_interval", "warmup", "samples", "time_limit",
+                                "duration"])]
     pub trace: Option<PathBuf>,
     /// Arms, guest and rounds.
     #[command(flatten)]

@@ -46,7 +46,7 @@ pub struct RecordSpec {
 
     /// Write asynchronously, with up to N writes on their way; --aio is 1
     ///
-    /// A thread writes.
+    /// A thread of its own writes; the recorder waits for it only while N writes are on their way.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = number_in(1..=64))]
     pub aio: Option<u64>,
