@@ -15,7 +15,8 @@
 //! | [`skip-period`] | `resume` | here |
 //! | [`overflow`] | [`HostCounters::overflowed`] | here |
 //! | [`pause`](crate::strategy::Strategy::pause) | `pause` and `resume`; `finish_pauses` | here, `pause.rs` |
-//! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_pauses`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, `failure.rs` |
+//! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_pauses`; the backend opens the leader | `pause.rs` |
+//! | | `fail_gate` and `leave_gate` end it | `failure.rs` |
 //!
 //! `held.rs` has an event: whether its counter is on, what the host does with it, and its counts; `failure.rs` what becomes of one
 //! that failed. The rules by which the host's PMU serves events are in [`scheduling`](crate::backend::scheduling).
