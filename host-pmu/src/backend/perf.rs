@@ -21,7 +21,7 @@ const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// The selector with which a guest's driver samples the cycles of both rings. Where kernel.perf_event_paranoid is 2, a user without
 /// CAP_PERFMON may have those of ring 3 alone.
-pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
+pub const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
 
 /// Bounds of the shortest period asked of a clock, ns.
 const CLOCK_PERIODS: [u64; 2] = [50_000, 2_000_000];
@@ -128,7 +128,8 @@ fn asked<T>(call: &'static str, result: io::Result<T>) -> Result<T, HostError> {
     result.map_err(|error| os(call, &error))
 }
 
-pub(crate) fn os(call: &'static str, error: &io::Error) -> HostError {
+/// Returns the error of a call, with the remedy if one is known.
+pub fn os(call: &'static str, error: &io::Error) -> HostError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let remedy = match (call, errno) {
         ("perf_event_open", libc::EACCES | libc::EPERM) => {
