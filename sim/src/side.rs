@@ -3,8 +3,9 @@
 use arch_pmu::msr::MsrExits;
 use counts::Counts;
 use guest::abi::PHASES;
+use guest::phases::PhaseTally;
 use host_pmu::side::HostPmu;
-use host_pmu::stats::{HostSide, PhaseTally, Recorder};
+use host_pmu::stats::{HostSide, Recorder};
 
 use crate::clock::Clock;
 

@@ -8,8 +8,8 @@ use arch_pmu::Vpmu;
 use arch_pmu::msr::MsrStats;
 use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
 use counts::Counts;
-use guest::abi::PHASES;
-use host_pmu::stats::{HostSide, Phases, Recorder};
+use guest::phases::Phases;
+use host_pmu::stats::{HostSide, Recorder};
 use host_pmu::trace::{Kind, Row, Tracer};
 
 use crate::clock::Clock;
@@ -39,7 +39,7 @@ pub(crate) struct Vcpu<H> {
     seen_at: Option<u64>,
     counts: Counts,
     msrs: MsrStats,
-    phases: Phases<PHASES>,
+    phases: Phases,
     /// RDMSR and WRMSR exits that are not yet their phase's.
     exits: [u64; 2],
     exit_path_ns: Recorder,

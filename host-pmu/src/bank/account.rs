@@ -9,7 +9,7 @@ use super::{Bank, BankStats, Gate, MOST_ENTRIES, Measured, NEVER_ENDS};
 use crate::backend::Backend;
 use crate::backend::step::StepCounts;
 use crate::side::HostPmu;
-use crate::stats::{HostSide, OpKind, OpStats};
+use crate::stats::{HostSide, OpKind};
 
 impl<B: Backend> HostPmu for Bank<B> {
     #[inline]
@@ -87,8 +87,8 @@ impl<B: Backend> HostPmu for Bank<B> {
         }
     }
 
-    fn ops(&self) -> Option<&OpStats> {
-        Some(&self.host.stats.ops)
+    fn ops(&self) -> ([u64; OpKind::ALL.len()], u64) {
+        self.host.stats.ops.totals()
     }
 
     fn slices(&mut self) -> Option<(bool, bool)> {
