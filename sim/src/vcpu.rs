@@ -209,7 +209,7 @@ impl<H: SimHost> Vcpu<H> {
     fn enter(&mut self) {
         if self.traced.is_some() {
             self.enter_traced();
-        } else if !self.passes() {
+        } else if !self.passes_entry() {
             self.enter_with_work();
         }
     }
@@ -217,14 +217,18 @@ impl<H: SimHost> Vcpu<H> {
     /// Returns whether an entry has no work, and counts it: most have none, and finding that out step by step takes longer than
     /// the access.
     #[inline]
-    fn passes(&mut self) -> bool {
-        self.pmu.is_quiet() && !self.mask.has_deferred() && self.pmu.host().pass_entry()
+    fn passes_entry(&mut self) -> bool {
+        if !self.pmu.is_quiet() || self.mask.has_deferred() {
+            return false;
+        }
+        let host = self.pmu.host();
+        host.is_quiet() && host.passes_entry()
     }
 
     #[cold]
     fn enter_traced(&mut self) {
         self.trace_switches();
-        if !self.passes() {
+        if !self.passes_entry() {
             self.enter_with_work();
         }
         self.trace_entry();

@@ -14,7 +14,13 @@ use crate::stats::{HostSide, OpKind};
 impl<B: Backend> HostPmu for Bank<B> {
     #[inline]
     fn passes_entry(&mut self) -> bool {
-        self.passes(self.host.backend.may_have_switched())
+        if self.host.backend.may_have_switched() && self.looks_at_slices() {
+            return false;
+        }
+        let entries = &mut self.host.stats.counts.entries;
+        let passes = *entries < self.quiet_until;
+        *entries += u64::from(passes);
+        passes
     }
 
     fn attend(&mut self) {

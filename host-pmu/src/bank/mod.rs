@@ -161,19 +161,6 @@ impl<B: Backend> Bank<B> {
         &mut self.host.backend
     }
 
-    /// Returns whether an entry has nothing to do here but to be counted, which it is then, given whether the thread was
-    /// `switched_in` since that was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
-    #[inline]
-    pub fn passes(&mut self, switched_in: bool) -> bool {
-        if switched_in && self.looks_at_slices() {
-            return false;
-        }
-        let entries = &mut self.host.stats.counts.entries;
-        let passes = *entries < self.quiet_until;
-        *entries += u64::from(passes);
-        passes
-    }
-
     #[cold]
     fn looks_at_slices(&self) -> bool {
         self.held > 0 && matches!(self.strategy.release, Release::Slices(_))
