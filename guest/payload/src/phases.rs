@@ -61,24 +61,17 @@ impl Phases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::{PHASE_ENABLE, PHASE_NONE, PHASE_READ};
 
     #[test]
     fn each_phase_has_its_own_exits_and_operations() {
-        let mut phases = Phases::default();
-        phases.exits(0, 1);
-        phases.begin(PHASE_ENABLE as usize, ([1, 0, 0, 0, 0, 0], 100));
-        phases.exits(0, 1);
-        phases.exits(1, 0);
-        // One that does not exist is none.
-        phases.begin(usize::MAX, ([2, 0, 0, 1, 0, 0], 134));
-        phases.begin(PHASE_READ as usize, ([2, 0, 0, 1, 0, 0], 134));
-        phases.exits(1, 0);
-        let lines = phases.finish(([2, 0, 0, 1, 0, 1], 136));
-        let line = |begun, msr_reads, msr_writes, ops, ops_ns| PhaseTally { begun, msr_reads, msr_writes, ops, ops_ns };
-        assert_eq!(lines[PHASE_NONE as usize], line(1, 0, 1, [1, 0, 0, 0, 0, 0], 100));
-        assert_eq!(lines[PHASE_ENABLE as usize], line(1, 1, 1, [1, 0, 0, 1, 0, 0], 34));
-        assert_eq!(lines[PHASE_READ as usize], line(1, 1, 0, [0, 0, 0, 0, 0, 1], 2));
-        assert_eq!(lines.iter().map(|line| line.begun).sum::<u64>(), 3);
+        let (mut phases, ops) = (Phases::default(), |n| [n, 0, 0, 0, 0, 2 * n]);
+        // A phase that does not exist is none.
+        for (next, n, ns, reads, writes) in [(2, 1, 100, 1, 1), (usize::MAX, 2, 134, 0, 1), (3, 2, 134, 1, 0)] {
+            phases.begin(next, (ops(n), ns));
+            phases.exits(reads, writes);
+        }
+        let all = phases.finish((ops(5), 136)).map(|of| (of.begun, of.msr_reads, of.msr_writes, of.ops, of.ops_ns));
+        let none = (0, 0, 0, ops(0), 0);
+        assert_eq!(all, [(1, 0, 1, ops(1), 100), none, (1, 1, 1, ops(1), 34), (1, 1, 0, ops(3), 2), none, none]);
     }
 }
