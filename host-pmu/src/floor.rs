@@ -20,7 +20,7 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
 
 use crate::backend::{HostError, Scale};
-use crate::kick;
+use crate::kick::ThreadTimer;
 use crate::side::HostPmu;
 use crate::stats::HostSide;
 use crate::sys;
@@ -79,7 +79,7 @@ pub trait Timer: std::fmt::Debug {
 /// The time-stamp counter, and a timer that signals the thread that made it.
 #[derive(Debug)]
 pub struct TscTimer {
-    timer: kick::Timer,
+    timer: ThreadTimer,
     /// Nanoseconds per tick.
     ns: Scale,
 }
@@ -172,7 +172,7 @@ impl Floor {
     /// count per TSC tick.
     pub fn new(tsc_khz: u64, counts_per_ms: u64) -> Result<Self, HostError> {
         let least = sys::cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
-        let timer = TscTimer { timer: kick::Timer::new()?, ns: Scale::new(1_000_000, tsc_khz) };
+        let timer = TscTimer { timer: ThreadTimer::new()?, ns: Scale::new(1_000_000, tsc_khz) };
         let pace = if counts_per_ms == tsc_khz { Scale::ONE } else { Scale::new(counts_per_ms, tsc_khz) };
         Ok(Self::by(timer, pace, tsc_khz / 1000, least))
     }

@@ -10,7 +10,7 @@ use vmm_sys_util::signal::{self, block_signal};
 
 use crate::backend::HostError;
 use crate::backend::perf::os;
-pub use crate::sys::{Owner, ThreadTimer as Timer, take_signal as take};
+pub use crate::sys::{Owner, ThreadTimer, take_signal as take};
 
 /// Returns SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second
 /// one would say nothing more; queued ones would use up the limit of all processes of the user.
@@ -30,7 +30,7 @@ pub fn block() -> io::Result<()> {
     }
 }
 
-impl Timer {
+impl ThreadTimer {
     /// Creates a timer that kicks the calling thread.
     pub fn new() -> Result<Self, HostError> {
         Self::by(signal()).map_err(|error| os("timer_create", &error))
@@ -47,7 +47,7 @@ mod tests {
     fn a_blocked_kick_ends_nothing_and_is_taken_once() {
         let kicks = std::thread::spawn(|| {
             block().and_then(|()| block()).unwrap();
-            let timer = Timer::new().unwrap();
+            let timer = ThreadTimer::new().unwrap();
             timer.arm(1_000_000, 0);
             std::thread::sleep(Duration::from_millis(50));
             [take(), take()].map(Result::unwrap)

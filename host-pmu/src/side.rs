@@ -4,7 +4,7 @@ use arch_pmu::HostCounters;
 use counts::Counts;
 
 use crate::backend::step::StepCounts;
-use crate::stats::{HostSide, OpStats};
+use crate::stats::{HostSide, OpKind};
 
 /// A host side with its accounts, beyond the interface that the PMU needs.
 pub trait HostPmu: HostCounters {
@@ -41,9 +41,9 @@ pub trait HostPmu: HostCounters {
     /// sched slice of the guest's.
     fn rest(&mut self) {}
 
-    /// Returns the host operations of the account; `None` if there are never any.
-    fn ops(&self) -> Option<&OpStats> {
-        None
+    /// Returns the [totals](crate::stats::OpStats::totals) of the account's host operations.
+    fn ops(&self) -> ([u64; OpKind::ALL.len()], u64) {
+        <_>::default()
     }
 
     /// Returns whether the thread was switched in, and whether it slept, since a trace last asked; `None` where that is not known.

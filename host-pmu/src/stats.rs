@@ -1,4 +1,4 @@
-//! Counts and costs that the host side leaves: operations one by one, latencies of signals, exits and operations by phase.
+//! Counts and costs that the host side leaves: operations one by one, and latencies of signals.
 
 use std::time::Duration;
 
@@ -182,6 +182,11 @@ impl OpStats {
         self.per_kind[kind as usize].total_ns
     }
 
+    /// Returns how often each kind was carried out, in the order of [`OpKind::ALL`], and the sum of all costs, ns.
+    pub fn totals(&self) -> ([u64; OpKind::ALL.len()], u64) {
+        (OpKind::ALL.map(|kind| self.count(kind)), self.per_kind.iter().map(|op| op.total_ns).sum())
+    }
+
     /// Returns the cost of each operation of `kind`.
     pub fn histogram(&self, kind: OpKind) -> Histogram<u64> {
         self.per_kind[kind as usize].ns.histogram()
@@ -202,72 +207,6 @@ impl OpStats {
             mine.total_ns = mine.total_ns.saturating_add(theirs.total_ns);
             mine.ns.merge(&theirs.ns);
         }
-    }
-}
-
-/// Exits and host operations of one phase, over a whole run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PhaseTally {
-    /// Number of times that it began.
-    pub begun: u64,
-    /// RDMSR exits.
-    pub msr_reads: u64,
-    /// WRMSR exits.
-    pub msr_writes: u64,
-    /// Host operations, in the order of [`OpKind::ALL`].
-    pub ops: [u64; OpKind::ALL.len()],
-    /// Sum of their cost, ns.
-    pub ops_ns: u64,
-}
-
-/// The `N` phases of one vCPU. Phase 0 is the time outside any phase.
-#[derive(Clone, Debug)]
-pub struct Phases<const N: usize> {
-    lines: [PhaseTally; N],
-    now: usize,
-    /// Operations when the current phase began.
-    ops: [u64; OpKind::ALL.len()],
-    ops_ns: u64,
-}
-
-impl<const N: usize> Default for Phases<N> {
-    fn default() -> Self {
-        Self { lines: [PhaseTally::default(); N], now: 0, ops: [0; OpKind::ALL.len()], ops_ns: 0 }
-    }
-}
-
-impl<const N: usize> Phases<N> {
-    /// Counts MSR accesses that exited.
-    #[inline]
-    pub const fn exits(&mut self, reads: u64, writes: u64) {
-        let line = &mut self.lines[self.now];
-        line.msr_reads += reads;
-        line.msr_writes += writes;
-    }
-
-    /// Begins phase `next`; `ops` are the host operations so far, if there are any. A number out of range is phase 0.
-    pub fn begin(&mut self, next: usize, ops: Option<&OpStats>) {
-        let line = &mut self.lines[self.now];
-        if let Some(ops) = ops {
-            let mut ops_ns = 0;
-            for (at, kind) in OpKind::ALL.into_iter().enumerate() {
-                let count = ops.count(kind);
-                line.ops[at] += count - self.ops[at];
-                self.ops[at] = count;
-                ops_ns += ops.total_ns(kind);
-            }
-            line.ops_ns += ops_ns - self.ops_ns;
-            self.ops_ns = ops_ns;
-        }
-        self.now = if next < N { next } else { 0 };
-        self.lines[self.now].begun += 1;
-    }
-
-    /// Ends the current phase and returns all.
-    pub fn finish(mut self, ops: Option<&OpStats>) -> [PhaseTally; N] {
-        self.begin(0, ops);
-        self.lines[0].begun -= 1;
-        self.lines
     }
 }
 
@@ -318,32 +257,5 @@ mod tests {
             whole.reset();
             prop_assert!(whole.histogram().is_empty());
         }
-    }
-
-    const PHASE_NONE: usize = 0;
-    const PHASE_ENABLE: usize = 1;
-    const PHASE_READ: usize = 2;
-
-    #[test]
-    fn each_phase_has_its_own_exits_and_operations() {
-        let (mut phases, mut ops) = (Phases::<3>::default(), OpStats::default());
-        ops.record(OpKind::Open, 100);
-        phases.exits(0, 1);
-        phases.begin(PHASE_ENABLE, Some(&ops));
-        ops.record(OpKind::Open, 30);
-        ops.record(OpKind::Resume, 4);
-        phases.exits(0, 1);
-        phases.exits(1, 0);
-        // One that does not exist is none.
-        phases.begin(usize::MAX, Some(&ops));
-        phases.begin(PHASE_READ, Some(&ops));
-        phases.exits(1, 0);
-        ops.record(OpKind::Read, 2);
-        let lines = phases.finish(Some(&ops));
-        let line = |begun, msr_reads, msr_writes, ops, ops_ns| PhaseTally { begun, msr_reads, msr_writes, ops, ops_ns };
-        assert_eq!(lines[PHASE_NONE], line(1, 0, 1, [1, 0, 0, 0, 0, 0], 100));
-        assert_eq!(lines[PHASE_ENABLE], line(1, 1, 1, [1, 0, 0, 1, 0, 0], 34));
-        assert_eq!(lines[PHASE_READ], line(1, 1, 0, [0, 0, 0, 0, 0, 1], 2));
-        assert_eq!(lines.iter().map(|line| line.begun).sum::<u64>(), 3);
     }
 }

@@ -209,20 +209,10 @@ pub(crate) fn cheapest_call_ns() -> u64 {
 
 /// Returns CLOCK_MONOTONIC, ns.
 pub(crate) fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
-}
-
-/// Returns the processor time of the calling thread, ns.
-pub(crate) fn thread_ns() -> u64 {
-    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
-}
-
-#[inline]
-fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // Not by rustix, whose first call makes others that a filter refuses.
-    // SAFETY: the structure outlives the call, which cannot fail for these clocks.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    // SAFETY: the structure outlives the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 

@@ -253,6 +253,11 @@ impl Host for SimThread {
     }
 
     #[inline]
+    fn may_have_switched(&self) -> bool {
+        self.clock.switched_in
+    }
+
+    #[inline]
     fn sched_in(&mut self) -> bool {
         std::mem::take(&mut self.clock.switched_in)
     }
@@ -434,14 +439,8 @@ impl SimHost for Bank<SimBackend> {
 
     #[inline]
     fn is_quiet(&mut self) -> bool {
-        self.backend().host.is_quiet()
-    }
-
-    #[inline]
-    fn pass_entry(&mut self) -> bool {
         let host = &mut self.backend().host;
-        let (due, switched_in) = (!host.is_quiet() && host.look_for_due(), host.clock.switched_in);
-        !due && self.passes(switched_in)
+        host.is_quiet() || !host.look_for_due()
     }
 }
 

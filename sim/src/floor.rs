@@ -2,7 +2,6 @@
 
 use host_pmu::backend::Scale;
 use host_pmu::floor::{Floor, Setting, Timer};
-use host_pmu::side::HostPmu;
 
 use crate::clock::Clock;
 use crate::side::SimHost;
@@ -64,7 +63,7 @@ impl SimHost for SimFloor {
     }
 
     #[inline]
-    fn pass_entry(&mut self) -> bool {
-        !self.timer.clock.slice_is_over() && self.timer.ns_to_signal() > 0 && self.passes_entry()
+    fn is_quiet(&mut self) -> bool {
+        !self.timer.clock.slice_is_over() && self.timer.ns_to_signal() > 0
     }
 }

@@ -3,8 +3,9 @@
 use arch_pmu::msr::MsrExits;
 use counts::Counts;
 use guest::abi::PHASES;
+use guest::phases::PhaseTally;
 use host_pmu::side::HostPmu;
-use host_pmu::stats::{HostSide, PhaseTally, Recorder};
+use host_pmu::stats::{HostSide, Recorder};
 
 use crate::clock::Clock;
 
@@ -50,14 +51,8 @@ pub trait SimHost: HostPmu {
     /// Notes that the guest's run in ring 3 ends with a signal, whose cost the vCPU charges.
     fn signals_in_ring_3(&mut self) {}
 
-    /// Returns whether it is known that the slice goes on, and no signal is due.
+    /// Returns whether the slice goes on and no signal is due. `false` may be said of any entry.
     fn is_quiet(&mut self) -> bool {
-        false
-    }
-
-    /// Counts an entry at which nothing is due: no slice ends, no signal, nothing of the strategy. `false`: something
-    /// may be, and nothing was done.
-    fn pass_entry(&mut self) -> bool {
         false
     }
 

@@ -8,8 +8,8 @@ use arch_pmu::Vpmu;
 use arch_pmu::msr::MsrStats;
 use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
 use counts::Counts;
-use guest::abi::PHASES;
-use host_pmu::stats::{HostSide, Phases, Recorder};
+use guest::phases::Phases;
+use host_pmu::stats::{HostSide, Recorder};
 use host_pmu::trace::{Kind, Row, Tracer};
 
 use crate::clock::Clock;
@@ -39,7 +39,7 @@ pub(crate) struct Vcpu<H> {
     seen_at: Option<u64>,
     counts: Counts,
     msrs: MsrStats,
-    phases: Phases<PHASES>,
+    phases: Phases,
     /// RDMSR and WRMSR exits that are not yet their phase's.
     exits: [u64; 2],
     exit_path_ns: Recorder,
@@ -209,7 +209,7 @@ impl<H: SimHost> Vcpu<H> {
     fn enter(&mut self) {
         if self.traced.is_some() {
             self.enter_traced();
-        } else if !self.passes() {
+        } else if !self.passes_entry() {
             self.enter_with_work();
         }
     }
@@ -217,14 +217,18 @@ impl<H: SimHost> Vcpu<H> {
     /// Returns whether an entry has no work, and counts it: most have none, and finding that out step by step takes longer than
     /// the access.
     #[inline]
-    fn passes(&mut self) -> bool {
-        self.pmu.is_quiet() && !self.mask.has_deferred() && self.pmu.host().pass_entry()
+    fn passes_entry(&mut self) -> bool {
+        if !self.pmu.is_quiet() || self.mask.has_deferred() {
+            return false;
+        }
+        let host = self.pmu.host();
+        host.is_quiet() && host.passes_entry()
     }
 
     #[cold]
     fn enter_traced(&mut self) {
         self.trace_switches();
-        if !self.passes() {
+        if !self.passes_entry() {
             self.enter_with_work();
         }
         self.trace_entry();

@@ -8,8 +8,8 @@ use thiserror::Error;
 
 pub use arch_pmu::msr::MsrExits;
 pub use counts::Counts;
+pub use guest::phases::PhaseTally;
 pub use host_pmu::stats::HostSide;
-pub use host_pmu::stats::PhaseTally;
 
 /// Why a run, or one of its vCPUs, ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -5,6 +5,8 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use rustix::time::ClockId;
+
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static SIGINTS: AtomicU32 = AtomicU32::new(0);
 
@@ -80,9 +82,9 @@ pub fn take_stdout() -> std::io::Result<OwnedFd> {
     Ok(taken)
 }
 
-/// Reads CLOCK_MONOTONIC, ns.
-pub fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+/// Reads `clock`, ns.
+pub fn clock_ns(clock: ClockId) -> u64 {
+    let now = rustix::time::clock_gettime(clock);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 

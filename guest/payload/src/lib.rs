@@ -18,6 +18,7 @@ extern crate alloc;
 
 pub mod abi;
 pub mod cases;
+pub mod phases;
 
 /// The linked payload: a static ELF64 at 1 MiB, with its symbols.
 pub const PMU_PAYLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/payload.elf"));

@@ -85,8 +85,8 @@ pub fn leader_attr() -> perf_event_attr {
     attr
 }
 
-/// Returns the attribute of an event that is the caller's. The times of records are CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is safe in an NMI.
-/// Events that share a ring share a clock (`perf_event_set_output`).
+/// Returns the attribute that all events of this crate begin with. Their records have the time of CLOCK_MONOTONIC: the kernel may read
+/// it in an NMI, and this crate needs no system call for it. Events that share a ring must have one clock (`perf_event_set_output`).
 pub(crate) fn base(type_: u32, config: u64) -> perf_event_attr {
     let size = size_of::<perf_event_attr>() as u32;
     let mut attr =

@@ -19,9 +19,9 @@ use crate::sys;
 /// Mount points of tracefs.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Cycles in both rings, sampled: of the kernel's part, too, as the guests' drivers ask for. A user without CAP_PERFMON
-/// may have less where kernel.perf_event_paranoid is 2.
-pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
+/// The selector with which a guest's driver samples the cycles of both rings. Where kernel.perf_event_paranoid is 2, a user without
+/// CAP_PERFMON may have those of ring 3 alone.
+pub const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
 
 /// Bounds of the shortest period asked of a clock, ns.
 const CLOCK_PERIODS: [u64; 2] = [50_000, 2_000_000];
@@ -128,12 +128,13 @@ fn asked<T>(call: &'static str, result: io::Result<T>) -> Result<T, HostError> {
     result.map_err(|error| os(call, &error))
 }
 
-pub(crate) fn os(call: &'static str, error: &io::Error) -> HostError {
+/// Returns the error of a call, with the remedy if one is known.
+pub fn os(call: &'static str, error: &io::Error) -> HostError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let remedy = match (call, errno) {
         ("perf_event_open", libc::EACCES | libc::EPERM) => {
-            "; run as root or with CAP_PERFMON, or sudo sysctl kernel.perf_event_paranoid=1 (-1 for a tracepoint), and outside of a container whose seccomp profile \
-             forbids it; `vpmu doctor` names all that is missing"
+            "; run as root or with CAP_PERFMON, or sudo sysctl kernel.perf_event_paranoid=1 (-1 for a tracepoint), and \
+             outside of a container whose seccomp profile forbids it; `vpmu doctor` names all that is missing"
         }
         ("perf_event_open", libc::ENOENT | libc::ENODEV) => "; this host has no PMU for that event: use cpu-clock",
         // A sampling event of a PMU without an interrupt, or one that counts in guests while a VM has a mediated vPMU.

@@ -9,12 +9,18 @@ use super::{Bank, BankStats, Gate, MOST_ENTRIES, Measured, NEVER_ENDS};
 use crate::backend::Backend;
 use crate::backend::step::StepCounts;
 use crate::side::HostPmu;
-use crate::stats::{HostSide, OpKind, OpStats};
+use crate::stats::{HostSide, OpKind};
 
 impl<B: Backend> HostPmu for Bank<B> {
     #[inline]
     fn passes_entry(&mut self) -> bool {
-        self.passes(self.host.backend.may_have_switched())
+        if self.host.backend.may_have_switched() && self.looks_at_slices() {
+            return false;
+        }
+        let entries = &mut self.host.stats.counts.entries;
+        let passes = *entries < self.quiet_until;
+        *entries += u64::from(passes);
+        passes
     }
 
     fn attend(&mut self) {
@@ -87,8 +93,8 @@ impl<B: Backend> HostPmu for Bank<B> {
         }
     }
 
-    fn ops(&self) -> Option<&OpStats> {
-        Some(&self.host.stats.ops)
+    fn ops(&self) -> ([u64; OpKind::ALL.len()], u64) {
+        self.host.stats.ops.totals()
     }
 
     fn slices(&mut self) -> Option<(bool, bool)> {

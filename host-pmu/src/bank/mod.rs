@@ -15,7 +15,8 @@
 //! | [`skip-period`] | `resume` | here |
 //! | [`overflow`] | [`HostCounters::overflowed`] | here |
 //! | [`pause`](crate::strategy::Strategy::pause) | `pause` and `resume`; `finish_pauses` | here, `pause.rs` |
-//! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_pauses`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, `failure.rs` |
+//! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_pauses`; the backend opens the leader | `pause.rs` |
+//! | | `fail_gate` and `leave_gate` end it | `failure.rs` |
 //!
 //! `held.rs` has an event: whether its counter is on, what the host does with it, and its counts; `failure.rs` what becomes of one
 //! that failed. The rules by which the host's PMU serves events are in [`scheduling`](crate::backend::scheduling).
@@ -158,19 +159,6 @@ impl<B: Backend> Bank<B> {
     /// Returns the backend.
     pub fn backend(&mut self) -> &mut B {
         &mut self.host.backend
-    }
-
-    /// Returns whether an entry has nothing to do here but to be counted, which it is then, given whether the thread was
-    /// `switched_in` since that was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
-    #[inline]
-    pub fn passes(&mut self, switched_in: bool) -> bool {
-        if switched_in && self.looks_at_slices() {
-            return false;
-        }
-        let entries = &mut self.host.stats.counts.entries;
-        let passes = *entries < self.quiet_until;
-        *entries += u64::from(passes);
-        passes
     }
 
     #[cold]

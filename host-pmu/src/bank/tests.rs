@@ -218,8 +218,8 @@ impl Bank<Host> {
             "overflowed" => return format!("{:?}", self.overflowed(counter(), false)),
             "tries" => return self.tries(spec(words[1]), n(2), words.len() > 3),
             "records" => return self.script().records.len().to_string(),
-            "pass" => return self.passes(false).to_string(),
-            "passes" => return (0..1000).take_while(|_| self.passes(false)).count().to_string(),
+            "pass" => return self.passes_entry().to_string(),
+            "passes" => return (0..1000).take_while(|_| self.passes_entry()).count().to_string(),
             "passes-entry" => return format!("{} {}", self.passes_entry(), self.stats().counts.entries),
             "nothing-overflowed" => return self.nothing_overflowed().to_string(),
             "signal" => {

@@ -8,7 +8,7 @@
 
 use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
 use counts::Counts;
-use host_pmu::kick;
+use host_pmu::kick::ThreadTimer;
 
 use super::lapic::{Delivered, Mode, PmiPort, deliver, lvtpc};
 
@@ -25,7 +25,7 @@ pub(crate) trait Alarm {
     fn set(&mut self, ns: u64);
 }
 
-impl Alarm for kick::Timer {
+impl Alarm for ThreadTimer {
     fn set(&mut self, ns: u64) {
         self.arm(ns, 0);
     }

@@ -3,10 +3,10 @@
 use arch_pmu::Vpmu;
 use arch_pmu::msr::MsrStats;
 use counts::Counts;
-use guest::abi::PHASES;
+use guest::phases::Phases;
 use hdrhistogram::Histogram;
 use host_pmu::side::HostPmu;
-use host_pmu::stats::{Phases, ns_histogram};
+use host_pmu::stats::ns_histogram;
 
 use super::tsc::TickClock;
 use crate::outcome::Account;
@@ -17,7 +17,7 @@ pub(super) struct LoopStats {
     pub(super) clock: TickClock,
     pub(super) counts: Counts,
     pub(super) msr: MsrStats,
-    pub(super) phases: Phases<PHASES>,
+    pub(super) phases: Phases,
     pub(super) deliveries: Vec<u64>,
     pub(super) exit_path_ns: Histogram<u64>,
 }

@@ -95,7 +95,7 @@ pub(crate) struct Vcpu<'a, H, B> {
     ran: bool,
     one_msr: OneMsr,
     x2apic_msrs: Option<X2ApicMsrs>,
-    deferred: Deferred<kick::Timer>,
+    deferred: Deferred<kick::ThreadTimer>,
     stats: LoopStats,
     /// Host TSC at the last return of KVM_RUN: an overflow found before the next entry was seen then.
     returned_at: u64,
@@ -107,7 +107,7 @@ pub(crate) struct Vcpu<'a, H, B> {
 
 impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Puts it together. `alarm` kicks its thread, and the time of so many `deliveries` is kept.
-    pub(crate) fn new(mut parts: Parts<'a, H, B>, alarm: kick::Timer, tsc_khz: u64, deliveries: usize) -> Self {
+    pub(crate) fn new(mut parts: Parts<'a, H, B>, alarm: kick::ThreadTimer, tsc_khz: u64, deliveries: usize) -> Self {
         if parts.tracer.is_some() {
             // RIP comes with the exit, without a call of its own.
             parts.fd.set_sync_valid_reg(SyncReg::Register);

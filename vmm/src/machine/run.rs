@@ -149,7 +149,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
 
     fn run<H: HostPmu>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
-        let alarm = kick::Timer::new()?;
+        let alarm = kick::ThreadTimer::new()?;
         let nested = match (&shared.plan.behind, shared.plan.pmu) {
             (CounterSource::Kvm { .. }, _) => None,
             (_, PmuCaps::Amd(AmdCaps { svm: true, .. })) => Some(Nested::open()),

@@ -15,7 +15,6 @@ use guest::abi::{
 };
 use guest::cases::{self, Case};
 use host_pmu::backend::BackendKey;
-use host_pmu::open::counts_outside_guests;
 use host_pmu::strategy::Strategy;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
@@ -30,6 +29,7 @@ use vmm::machine::{CounterSource, Cpu, Plan};
 use vmm::outcome::End;
 
 use crate::arms::arm::real::refused;
+use crate::experiment::calibrate::beside::counts_outside_guests;
 use crate::setting::backend::{open_kvm, shown_by};
 use crate::terminal::console::filled;
 

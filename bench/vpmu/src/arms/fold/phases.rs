@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use guest::abi::{CALLS, LOG_PHASE, LogEntry, PHASE_NONE, PHASE_PROGRAM, PHASE_ROTATE, PHASES, Report};
+use guest::phases::PhaseTally;
 use hdrhistogram::Histogram;
-use host_pmu::stats::{OpKind, PhaseTally};
+use host_pmu::stats::OpKind;
 use results::document::{Arm, EventCount, GuestArm, PhaseResult, SET_UP, latency_histogram};
 use vmm::outcome::VcpuOutcome;
 

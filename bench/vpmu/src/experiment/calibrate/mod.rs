@@ -7,6 +7,7 @@
 //! Guests of all workloads take turns, so that the host's modes meet all alike. No latency of a strategy is fitted; [`run`]
 //! compares measured with simulated latencies, and the model says how far apart they are.
 
+pub mod beside;
 pub mod fit;
 pub mod measure;
 pub mod run;

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use arch_pmu::spec::Vendor;
 use host_pmu::backend::BackendKey;
 use host_pmu::backend::scheduling::Processor;
-use host_pmu::open::{clock_expiry_ns, counts_outside_guests, switch_ns};
 use results::document::ArmKind;
 use results::document::warnings::model_off;
 use results::error::{Error, Exit};
@@ -17,6 +16,7 @@ use results::table::layout::plural;
 use sim::model::{Draft, Model};
 use vmm::kvm::Host;
 
+use super::beside::{clock_expiry_ns, counts_outside_guests, switch_ns};
 use super::fit::{fit, model};
 use super::measure::{ArmGuests, CalibrateSpec, Measured, Outside, Pmu, run as measure};
 use crate::setting::backend::{Chosen, guest_cpu};

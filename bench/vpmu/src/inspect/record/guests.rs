@@ -13,6 +13,7 @@ use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use results::error::{Error, Exit, one_line};
 use results::host::{HostFacts, HostFs};
 use results::write::{Target, check_no_input};
+use rustix::time::ClockId;
 use vmm::machine::linux::Kernel;
 use vmm::sample::{CallerRule, Orc, Sampling};
 
@@ -147,7 +148,7 @@ fn facts(vcpus: usize) -> Facts {
         cpu: HostFacts::read(&fs_of_host).cpu_model.unwrap_or_default(),
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         cpus: vcpus as u32,
-        clocks: (wall, sys::monotonic_ns()),
+        clocks: (wall, sys::clock_ns(ClockId::Monotonic)),
         ..Facts::default()
     }
 }

@@ -14,6 +14,7 @@ use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record};
 use perf_data::writer::{self, Options, Writer};
 use results::error::{Error, Exit};
+use rustix::time::ClockId;
 use vmm::sample::{Channel, Sample, Sampling};
 
 use super::beside::{KALLSYMS, with};
@@ -186,7 +187,7 @@ impl Work<'_> {
         }
         let left = self.spec.duration.unwrap_or(Duration::MAX).saturating_sub(self.began.elapsed());
         if left.is_zero() && !self.out.by_duration && !last {
-            (self.out.by_duration, self.until) = (true, sys::monotonic_ns());
+            (self.out.by_duration, self.until) = (true, sys::clock_ns(ClockId::Monotonic));
             sys::interrupted().store(true, Ordering::Relaxed);
         }
         let totals = self.totals();
