@@ -72,15 +72,14 @@ impl HostFacts {
             tracefs: TRACEFS.into_iter().find(is_tracefs).map(str::to_owned),
             clocksource: fs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             tuning: Tuning::read(fs, self.tuning),
-            begun: false,
             ..self
         };
         facts.class = host_class(&facts);
         facts
     }
 
-    /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`]
-    /// reads the rest, some hundred files that do not change meanwhile and would delay the first guest.
+    /// Reads the facts that must be known before a measurement: the CPUs, and how much of them others take.
+    /// [`Self::finish`] reads the rest, some hundred files that do not change meanwhile and would delay the first guest.
     pub fn begin(fs: &HostFs) -> Self {
         Self {
             cpus_online: fs.text("sys/devices/system/cpu/online"),
@@ -88,14 +87,13 @@ impl HostFacts {
             steal_before: cpu_time(fs),
             quota: Quota::read(fs),
             tuning: Tuning::begin(fs),
-            begun: true,
             ..Self::default()
         }
     }
 
-    /// Notes stolen and throttled time once more, after the measurement, and what the kernel said meanwhile.
+    /// Notes stolen and throttled time once more, after the measurement, and reads what [`Self::begin`] left out.
     pub fn finish(&mut self, fs: &HostFs) {
-        if self.begun {
+        if self.class.is_empty() {
             *self = std::mem::take(self).complete(fs);
         }
         if let Some(quota) = &mut self.quota {

@@ -1,4 +1,4 @@
-//! Tuning of the host: settings that make a measurement noisy, or another one than the reader thinks.
+//! Tuning of the host: settings that make a measurement noisy, or another one than the reader thinks, and its cores.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::fs::HostFs;
 use cpu_list::CpuList;
 
-/// Settings, and who else uses the CPUs. `None` or empty: the host does not tell.
+/// Settings, and which CPUs share a core. `None` or empty: the host does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Tuning {
