@@ -113,7 +113,7 @@ pub struct Measured {
 /// Everything `reproduce` found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reproduction {
-    /// Always "vpmu-reproduce/3".
+    /// Always "vpmu-reproduce/4".
     pub schema: &'static str,
     /// The simulations' seed.
     pub seed: u64,

@@ -80,16 +80,6 @@ impl Analysis {
     }
 }
 
-/// Returns the ends of an interval of a logarithm, as ratios.
-pub(crate) fn exp(interval: Interval) -> Interval {
-    Interval { low: interval.low.exp(), high: interval.high.exp() }
-}
-
-/// Returns the ends of an interval of a logarithm, as relative changes.
-pub(crate) fn exp_m1(interval: Interval) -> Interval {
-    Interval { low: interval.low.exp_m1(), high: interval.high.exp_m1() }
-}
-
 /// Judges the hosts of these runs.
 pub fn analyse(runs: &[Run]) -> Analysis {
     let grid = Grid::new(runs);
@@ -147,7 +137,7 @@ fn of_class(grid: &Grid<'_>, class: &str) -> Vec<HostRow> {
             class: class.to_owned(),
             runs: logs.len(),
             level: off.value.exp_m1(),
-            interval: own.map(|own| exp_m1(own.interval())),
+            interval: own.map(|own| own.interval().map(f64::exp_m1)),
             z: (error > 0.0).then(|| off.value / error),
             apart: false,
         };
@@ -167,7 +157,7 @@ fn levels(grid: &Grid<'_>) -> Vec<LevelRow> {
         LevelRow {
             question: question.clone(),
             level: mean(&levels).exp(),
-            interval: trimmed::over_blocks(&levels).map(|mean| exp(mean.interval())),
+            interval: trimmed::over_blocks(&levels).map(|mean| mean.interval().map(f64::exp)),
             hosts: levels.len(),
             runs: points.len(),
         }

@@ -168,7 +168,7 @@ impl Recipe {
         let change = |left: f64| if number == Number::Change { 100.0 * (left - 1.0) } else { left };
         Some(Measured {
             value: change(value),
-            interval: interval.map(|Interval { low, high }| Interval { low: change(low), high: change(high) }),
+            interval: interval.map(|one| one.map(change)),
             backend: of_strategy.backend.clone(),
             stand_in: document.arms.iter().any(|arm| arm.stand_in),
         })
@@ -194,8 +194,7 @@ impl Recipe {
             }
         };
         let scale = if over.is_some() { 1.0 } else { self.scale };
-        let scaled = |Interval { low, high }| Interval { low: scale * low, high: scale * high };
-        Some((scale * value, interval.map(scaled)))
+        Some((scale * value, interval.map(|one| one.map(|end| scale * end))))
     }
 
     /// Returns what the statistic is the quotient of, over all rounds or, if an interval can be made of them, in the one at this place.
@@ -249,8 +248,7 @@ impl Recipe {
         };
         let enough = rounds.len() >= MIN_ROUNDS;
         let found = enough.then(|| over_groups(&rounds, &groups(&guests).group, figure)).flatten()?;
-        let Interval { low, high } = found.interval();
-        let scaled = Interval { low: (value * low / found.value).max(0.0), high: value * high / found.value };
+        let scaled = found.interval().map(|end| (value * end / found.value).max(0.0));
         (found.value > 0.0).then_some(scaled)
     }
 }
