@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use results::error::Exit;
 use results::stats::interval::Interval;
 use results::stats::jackknife::Estimate;
-use results::stats::{benjamini_hochberg, median, trimmed};
+use results::stats::{median, trimmed};
 use results::table::layout::plural;
 use results::verdict::{Tally, Verdict};
 use serde::Serialize;
@@ -163,6 +163,19 @@ fn levels(grid: &Grid<'_>) -> Vec<LevelRow> {
         }
     };
     grid.series.iter().map(row).collect()
+}
+
+/// Adjusts p values by Benjamini and Hochberg: of those below a level, that share at most is expected to be chance.
+fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[b].total_cmp(&p[a]));
+    let mut adjusted = vec![1.0; p.len()];
+    let mut most = 1.0_f64;
+    for (after, &index) in order.iter().enumerate() {
+        most = most.min(p[index] * p.len() as f64 / (p.len() - after) as f64);
+        adjusted[index] = most;
+    }
+    adjusted
 }
 
 #[cfg(test)]
