@@ -42,10 +42,8 @@ pub fn over<E: Experiment>(document: &Document<E>, metric: &str, base: Option<&A
         };
         let base = base.filter(|base| base.name != arm.name);
         let ratio = base.and_then(|base| Some((base, paired::over_runs(document, arm, base, metric)?)));
-        Some(match ratio {
-            Some((base, ratio)) => own.beside(base, ratio),
-            None => own,
-        })
+        let Some((base, ratio)) = ratio else { return Some(own) };
+        Some(own.beside(base, ratio))
     };
     document.arms.iter().filter_map(answer).collect()
 }

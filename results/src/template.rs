@@ -18,8 +18,8 @@ pub fn page(source: &str, values: Value) -> Result<String, Error> {
         None => escape_formatter(out, state, value),
     });
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
-    environment.set_syntax(syntax.map_err(cannot)?);
-    environment.render_str(source, values).map_err(cannot)
+    environment.set_syntax(syntax.map_err(|error| cannot(&error))?);
+    environment.render_str(source, values).map_err(|error| cannot(&error))
 }
 
 /// Fills in a text. A name without a value may be asked for and not shown.
@@ -29,9 +29,9 @@ pub fn page(source: &str, values: Value) -> Result<String, Error> {
 pub fn text(source: &str, values: Value) -> Result<String, Error> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-    environment.render_str(source, values).map_err(cannot)
+    environment.render_str(source, values).map_err(|error| cannot(&error))
 }
 
-fn cannot(error: minijinja::Error) -> Error {
+fn cannot(error: &minijinja::Error) -> Error {
     Error::internal("cannot fill in a template", format!("{error:#}"))
 }

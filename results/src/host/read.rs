@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::facts::{HostFacts, host_class};
 use super::fs::HostFs;
 use super::quota::Quota;
-use super::tuning::{CpuTime, Tuning};
+use super::tuning::{CpuTime, Tuning, smt_siblings};
 
 /// Usual mount points of tracefs.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -86,7 +86,7 @@ impl HostFacts {
             loadavg_1m: fs.text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
             steal_before: cpu_time(fs),
             quota: Quota::read(fs),
-            tuning: Tuning::begin(fs),
+            tuning: Tuning { smt_siblings: smt_siblings(fs), ..Tuning::default() },
             ..Self::default()
         }
     }

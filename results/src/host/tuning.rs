@@ -59,11 +59,6 @@ impl Tuning {
         }
     }
 
-    /// Reads the facts on which a choice of CPUs depends.
-    pub(super) fn begin(fs: &HostFs) -> Self {
-        Self { smt_siblings: smt_siblings(fs), ..Self::default() }
-    }
-
     /// Returns whether the host reports nothing.
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
@@ -99,7 +94,7 @@ fn deepest_idle(fs: &HostFs) -> Option<IdleState> {
         .max_by_key(|state| state.exit_latency_us)
 }
 
-fn smt_siblings(fs: &HostFs) -> Vec<String> {
+pub(super) fn smt_siblings(fs: &HostFs) -> Vec<String> {
     let dir = "sys/devices/system/cpu";
     let lists =
         fs.names(dir).into_iter().filter_map(|cpu| fs.text(&format!("{dir}/{cpu}/topology/thread_siblings_list")));

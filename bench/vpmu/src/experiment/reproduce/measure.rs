@@ -16,11 +16,12 @@ use results::document::{Record, Status};
 use results::error::{Error, Exit};
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
-use results::published::{Here, Number, Reproduction, Row};
 use results::table::layout::plural;
-use results::verdict::{Judged, Tally, Verdict};
+use results::verdict::{Tally, Verdict};
+use sim::model::Number;
 use triage::child::this_program;
 
+use super::published::{Here, Judged, Reproduction, Row};
 use super::recipe::{Recipe, rows};
 use super::recording;
 use crate::experiment::stat_setup;

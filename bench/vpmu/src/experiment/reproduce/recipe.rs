@@ -7,12 +7,13 @@ use results::document::{Arm, ArmKind, Document, Experiment, Summary};
 use results::metric::NMI_DRIVER_OFF;
 use results::paired::groups::groups;
 use results::paired::{self, MIN_ROUNDS};
-use results::published::{Measured, Number, PUBLISHED, Row};
 use results::stats::interval::Interval;
 use results::stats::jackknife::over_groups;
 use serde::Deserialize;
+use sim::model::Number;
 use toml::{Table, Value};
 
+use super::published::{Measured, Row};
 use crate::setting::parse::{Keys, value_text};
 
 /// How a figure is had: a table of `recipes` in published.toml, over that of `recipe`.
@@ -99,7 +100,7 @@ fn read() -> Result<Published, toml::de::Error> {
         recipe: Table,
         recipes: BTreeMap<String, Table>,
     }
-    let File { figure, recipe, recipes } = toml::from_str(PUBLISHED)?;
+    let File { figure, recipe, recipes } = toml::from_str(include_str!("../../../../../results/published.toml"))?;
     let over = |(id, own): (String, Table)| {
         let mut all = recipe.clone();
         for (key, value) in own {
