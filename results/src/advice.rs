@@ -16,7 +16,7 @@ use crate::table::{Report, Table};
 
 /// A result: a workload on a host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Setting {
+pub struct ResultRanking {
     /// Events and work of the guest.
     pub workload: String,
     /// The host's class.
@@ -38,7 +38,7 @@ pub struct Advice {
     pub strategies: Vec<Ranked>,
     /// The results that it is made from: each strategy beside the fastest, with intervals.
     #[serde(rename = "answer")]
-    pub results: Vec<Setting>,
+    pub results: Vec<ResultRanking>,
     /// What is left out.
     pub left_out: Vec<LeftOut>,
 }
@@ -74,7 +74,7 @@ fn names(ranked: &[&Ranked]) -> String {
 pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -> Result<Advice, Vec<LeftOut>> {
     let mut of_guests: Vec<&Record> = records.iter().copied().filter(|one| one.experiment == NMI_LATENCY).collect();
     of_guests.sort_by_key(|record| source(record));
-    let mut own = Vec::<(&Record, Setting)>::new();
+    let mut own = Vec::<(&Record, ResultRanking)>::new();
     for record in of_guests {
         let what = place(record);
         match setting(record, &own, &mut left_out) {
@@ -84,7 +84,7 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     }
     let pair = most_shared(own.iter().map(|(_, one)| &one.regrets[..]), modelled).map(|pair| pair.map(str::to_owned));
     let Some(pair) = pair else { return Err(left_out) };
-    let has = |one: &Setting, name: &str| one.regrets.iter().any(|regret| regret.strategy == name);
+    let has = |one: &ResultRanking, name: &str| one.regrets.iter().any(|regret| regret.strategy == name);
     let (own, odd): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, one)| pair.iter().all(|name| has(one, name)));
     let why = format!("it lacks {}, by which the choice is made", pair.join(" or "));
     left_out.extend(odd.iter().map(|(record, _)| LeftOut { what: place(record), why: why.clone(), is_open: true }));
@@ -100,7 +100,7 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
         left_out.push(LeftOut { what: one.strategy.clone(), why: why.to_owned(), is_open });
     }
     let choice = chosen.strategy.clone();
-    let (with, results): (Vec<&Record>, Vec<Setting>) = own.into_iter().unzip();
+    let (with, results): (Vec<&Record>, Vec<ResultRanking>) = own.into_iter().unzip();
     let at_most = results.iter().map(|one| one.at_most(&choice)).fold(1.0, f64::max);
     let counts = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts));
     let absent: Vec<[u64; 2]> =
@@ -116,9 +116,9 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
 /// Returns the strategies of a result beside those of `others`, or why it is left out, and whether the choice might be another with it.
 fn setting(
     record: &Record,
-    others: &[(&Record, Setting)],
+    others: &[(&Record, ResultRanking)],
     left_out: &mut Vec<LeftOut>,
-) -> Result<Setting, (String, bool)> {
+) -> Result<ResultRanking, (String, bool)> {
     let (of, by) = (source(record).1, others.first().map_or(source(record), |(first, _)| source(first)).1);
     if of != by {
         return Err((format!("of {of}; this answer is by {by}"), false));
@@ -134,7 +134,7 @@ fn setting(
     if regrets.len() < 2 {
         return Err(("fewer than two strategies have figures".to_owned(), true));
     }
-    Ok(Setting { workload: workload(record), host: record.host.class.clone(), regrets })
+    Ok(ResultRanking { workload: workload(record), host: record.host.class.clone(), regrets })
 }
 
 /// How an answer begins that no further run would change.
@@ -214,7 +214,7 @@ pub fn lines(left_out: &[LeftOut]) -> Vec<String> {
 /// Most results or strategies that a line names.
 const MOST_NAMED: usize = 4;
 
-impl Setting {
+impl ResultRanking {
     /// Returns how many times as long as the fastest a strategy takes at most, whichever that is: others' intervals may reach below it.
     fn at_most(&self, name: &str) -> f64 {
         let end = |one: &Regret, of: fn(Interval) -> f64| one.ratio.interval.map_or(1.0, of);

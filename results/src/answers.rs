@@ -8,7 +8,6 @@ use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, St
 use crate::error::{Error, Exit};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, Ratio};
-use crate::stats::interval::Interval;
 
 /// The metric that a run of guests is about.
 pub fn metric(parameters: &Parameters) -> &'static Metric {
@@ -38,28 +37,21 @@ pub fn over<E: Experiment>(document: &Document<E>, metric: &str, base: Option<&A
             rounds: level.rounds as u64,
             whole: arm.doubt().is_none(),
             p50: level.ns,
-            p50_interval: level.interval.map(bounds),
+            p50_interval: level.interval,
             ..Answer::default()
         };
         let base = base.filter(|base| base.name != arm.name);
         let ratio = base.and_then(|base| Some((base, paired::over_runs(document, arm, base, metric)?)));
-        Some(match ratio {
-            Some((base, ratio)) => own.beside(base, ratio),
-            None => own,
-        })
+        let Some((base, ratio)) = ratio else { return Some(own) };
+        Some(own.beside(base, ratio))
     };
     document.arms.iter().filter_map(answer).collect()
-}
-
-fn bounds(Interval { low, high }: Interval) -> [f64; 2] {
-    [low, high]
 }
 
 impl Answer {
     /// Gives it a ratio to another arm.
     pub(crate) fn beside(self, base: &Arm, ratio: Ratio) -> Self {
-        let (base, interval) = (Some(base.name.clone()), ratio.interval.map(bounds));
-        Self { base, ratio: Some(ratio.ratio), ratio_interval: interval, ..self }
+        Self { base: Some(base.name.clone()), ratio: Some(ratio.ratio), ratio_interval: ratio.interval, ..self }
     }
 }
 
@@ -115,8 +107,8 @@ mod tests {
         assert_eq!(names, ["recreate", "reuse", "reuse-lazy", "floor"]);
         let recreate = &found[0];
         assert_eq!((recreate.metric.as_str(), recreate.rounds, recreate.p50), ("nmi_handler_ns", 10, 2000.0));
-        assert_eq!((recreate.p50_interval, recreate.ratio), (Some([2000.0, 2000.0]), Some(2.0)));
-        assert!(recreate.ratio_interval.is_some_and(|[low, high]| low <= 2.0 && high >= 2.0));
+        assert_eq!((recreate.p50_interval, recreate.ratio), (Some([2000.0, 2000.0].into()), Some(2.0)));
+        assert!(recreate.ratio_interval.is_some_and(|interval| !interval.excludes(2.0)));
         assert_eq!((recreate.base.as_deref(), &found[3].base, found[3].ratio), (Some("floor"), &None, None));
         let few = of(&fixture::document(3), NMI_HANDLER.key);
         let table = crate::table::report(std::slice::from_ref(&document), true).text(100);

@@ -15,7 +15,6 @@
 //! | [`paired`] | one arm against another: ratio, interval, rounds |
 //! | [`verdict`] | slower, faster, no change or inconclusive: one decision for every comparison |
 //! | [`compare`], [`history`] | two results; change points in a series of them |
-//! | [`published`] | published figures and their counterparts |
 //! | [`mod@sweep`] | lines of a sweep |
 //! | [`plot`] | plots as SVG, with a strategy's colour |
 //! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
@@ -66,7 +65,6 @@ pub mod open;
 pub mod paired;
 pub mod parse;
 pub mod plot;
-pub mod published;
 pub mod read;
 pub mod report;
 pub mod shown;

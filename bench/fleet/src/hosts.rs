@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use results::error::Exit;
 use results::stats::interval::Interval;
 use results::stats::jackknife::Estimate;
-use results::stats::{benjamini_hochberg, median, trimmed};
+use results::stats::{median, trimmed};
 use results::table::layout::plural;
 use results::verdict::{Tally, Verdict};
 use serde::Serialize;
@@ -80,16 +80,6 @@ impl Analysis {
     }
 }
 
-/// Returns the ends of an interval of a logarithm, as ratios.
-pub(crate) fn exp(interval: Interval) -> Interval {
-    Interval { low: interval.low.exp(), high: interval.high.exp() }
-}
-
-/// Returns the ends of an interval of a logarithm, as relative changes.
-pub(crate) fn exp_m1(interval: Interval) -> Interval {
-    Interval { low: interval.low.exp_m1(), high: interval.high.exp_m1() }
-}
-
 /// Judges the hosts of these runs.
 pub fn analyse(runs: &[Run]) -> Analysis {
     let grid = Grid::new(runs);
@@ -147,7 +137,7 @@ fn of_class(grid: &Grid<'_>, class: &str) -> Vec<HostRow> {
             class: class.to_owned(),
             runs: logs.len(),
             level: off.value.exp_m1(),
-            interval: own.map(|own| exp_m1(own.interval())),
+            interval: own.map(|own| own.interval().map(f64::exp_m1)),
             z: (error > 0.0).then(|| off.value / error),
             apart: false,
         };
@@ -167,12 +157,25 @@ fn levels(grid: &Grid<'_>) -> Vec<LevelRow> {
         LevelRow {
             question: question.clone(),
             level: mean(&levels).exp(),
-            interval: trimmed::over_blocks(&levels).map(|mean| exp(mean.interval())),
+            interval: trimmed::over_blocks(&levels).map(|mean| mean.interval().map(f64::exp)),
             hosts: levels.len(),
             runs: points.len(),
         }
     };
     grid.series.iter().map(row).collect()
+}
+
+/// Adjusts p values by Benjamini and Hochberg: of those below a level, that share at most is expected to be chance.
+fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[b].total_cmp(&p[a]));
+    let mut adjusted = vec![1.0; p.len()];
+    let mut most = 1.0_f64;
+    for (after, &index) in order.iter().enumerate() {
+        most = most.min(p[index] * p.len() as f64 / (p.len() - after) as f64);
+        adjusted[index] = most;
+    }
+    adjusted
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::verdict::{Tally, Verdict};
 /// Why an arm has no ratio.
 const NO_RATIO: &str = "no round has a ratio to the arm it is divided by: one of the two is 0 ns, or they share none";
 /// The schema of a comparison's JSON.
-const SCHEMA: &str = "vpmu-compare/3";
+const SCHEMA: &str = "vpmu-compare/4";
 
 /// Documents that are compared: of one experiment with the same parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,7 +52,7 @@ pub struct Side {
 /// A comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Always "vpmu-compare/3".
+    /// Always "vpmu-compare/4".
     pub schema: &'static str,
     /// BASE.
     pub base: Side,

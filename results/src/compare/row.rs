@@ -124,8 +124,7 @@ impl Row {
     /// Fills in what `found` says.
     pub(super) fn with(mut self, found: Option<Change>) -> Self {
         let Some(change) = found else { return self };
-        let Interval { low, high } = change.log.interval();
-        self.change_interval = Some(Interval { low: low.exp_m1(), high: high.exp_m1() });
+        self.change_interval = Some(change.log.interval().map(f64::exp_m1));
         self.p_value = Some(change.log.p());
         self.blocks = change.blocks;
         self.log = Some(change.log);

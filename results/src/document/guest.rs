@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::linux::LinuxArm;
+use crate::stats::interval::Interval;
 
 /// Level of an arm as in the first table: over its rounds that count, paired with the floor's or the first arm's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +25,7 @@ pub struct Answer {
     pub p50: f64,
     /// Its 95 % interval; `None` with fewer than five rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p50_interval: Option<[f64; 2]>,
+    pub p50_interval: Option<Interval>,
     /// The arm that it is compared with: the floor, of stat-setup `auto`, else the first; `None` of that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
@@ -33,7 +34,7 @@ pub struct Answer {
     pub ratio: Option<f64>,
     /// Its 95 % interval; `None` with fewer than five rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ratio_interval: Option<[f64; 2]>,
+    pub ratio_interval: Option<Interval>,
     /// It is the choice of the main job, beside the strategy that its first line names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub choice: bool,

@@ -7,11 +7,13 @@ use super::linux::LinuxArm;
 use super::parameters::Parameters;
 use super::rounds::Round;
 use super::summary::Summary;
+use crate::error::Error;
 use crate::host::noise::Status;
 use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
+use crate::template;
 use cpu_list::CpuList;
-use minijinja::{Environment, UndefinedBehavior, context};
+use minijinja::context;
 
 /// Code of the warning that a run ended before its intervals were as narrow as asked.
 pub const UNSURE: &str = "until-ci";
@@ -240,15 +242,14 @@ fn of_arm(arm: &Arm, document: &Document) -> impl Iterator<Item = Warning> {
     texts().filter_map(move |(code, key, text)| {
         let count = CAVEATS.iter().find(|(own, _)| *own == code);
         let n = count.map_or_else(|| own[key].as_u64().unwrap_or(0), |(_, count)| count(arm, document));
-        let message = || message(text, n, arm, document).unwrap_or_else(|error| error.to_string());
+        // Never: the texts are constants, of which a test fills in each.
+        let message = || message(text, n, arm, document).expect("every name in a text has a value");
         (n > 0).then(|| Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, message()) })
     })
 }
 
-/// Fills in a text of an arm's count. A name that is none of those here is an error.
-fn message(text: &str, n: u64, arm: &Arm, document: &Document) -> Result<String, minijinja::Error> {
-    let mut engine = Environment::empty();
-    engine.set_undefined_behavior(UndefinedBehavior::Strict);
+/// Fills in a text of an arm's count.
+fn message(text: &str, n: u64, arm: &Arm, document: &Document) -> Result<String, Error> {
     let counts = &arm.own.counts;
     let values = context! {
         n,
@@ -265,7 +266,7 @@ fn message(text: &str, n: u64, arm: &Arm, document: &Document) -> Result<String,
         pmis_absent => counts.pmis_absent,
         last_error => arm.own.last_error.as_deref(),
     };
-    engine.render_str(text, values)
+    template::text(text, values)
 }
 
 fn rounds(arm: &Arm, wanted: impl Fn(Round) -> bool) -> u64 {

@@ -81,12 +81,9 @@ pub struct HostFacts {
     /// The CPU quota of the process's control groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
-    /// Tuning of the host, and other users of its CPUs.
+    /// Tuning of the host, and which of its CPUs share a core.
     #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
     pub tuning: Tuning,
-    /// Only what was read [before](Self::begin) the measurement.
-    #[serde(skip)]
-    pub begun: bool,
 }
 
 /// Describes the host in one phrase from facts alone: where it runs, its CPU generation if it is a Cascade Lake, its

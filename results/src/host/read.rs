@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::facts::{HostFacts, host_class};
 use super::fs::HostFs;
 use super::quota::Quota;
-use super::tuning::{CpuTime, Tuning};
+use super::tuning::{CpuTime, Tuning, smt_siblings};
 
 /// Usual mount points of tracefs.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -72,30 +72,28 @@ impl HostFacts {
             tracefs: TRACEFS.into_iter().find(is_tracefs).map(str::to_owned),
             clocksource: fs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             tuning: Tuning::read(fs, self.tuning),
-            begun: false,
             ..self
         };
         facts.class = host_class(&facts);
         facts
     }
 
-    /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`]
-    /// reads the rest, some hundred files that do not change meanwhile and would delay the first guest.
+    /// Reads the facts that must be known before a measurement: the CPUs, and how much of them others take.
+    /// [`Self::finish`] reads the rest, some hundred files that do not change meanwhile and would delay the first guest.
     pub fn begin(fs: &HostFs) -> Self {
         Self {
             cpus_online: fs.text("sys/devices/system/cpu/online"),
             loadavg_1m: fs.text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
             steal_before: cpu_time(fs),
             quota: Quota::read(fs),
-            tuning: Tuning::begin(fs),
-            begun: true,
+            tuning: Tuning { smt_siblings: smt_siblings(fs), ..Tuning::default() },
             ..Self::default()
         }
     }
 
-    /// Notes stolen and throttled time once more, after the measurement, and what the kernel said meanwhile.
+    /// Notes stolen and throttled time once more, after the measurement, and reads what [`Self::begin`] left out.
     pub fn finish(&mut self, fs: &HostFs) {
-        if self.begun {
+        if self.class.is_empty() {
             *self = std::mem::take(self).complete(fs);
         }
         if let Some(quota) = &mut self.quota {

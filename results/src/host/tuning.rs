@@ -1,4 +1,4 @@
-//! Tuning of the host: settings that make a measurement noisy, or another one than the reader thinks.
+//! Tuning of the host: settings that make a measurement noisy, or another one than the reader thinks, and its cores.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::fs::HostFs;
 use cpu_list::CpuList;
 
-/// Settings, and who else uses the CPUs. `None` or empty: the host does not tell.
+/// Settings, and which CPUs share a core. `None` or empty: the host does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Tuning {
@@ -59,11 +59,6 @@ impl Tuning {
         }
     }
 
-    /// Reads the facts on which a choice of CPUs depends.
-    pub(super) fn begin(fs: &HostFs) -> Self {
-        Self { smt_siblings: smt_siblings(fs), ..Self::default() }
-    }
-
     /// Returns whether the host reports nothing.
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
@@ -99,7 +94,7 @@ fn deepest_idle(fs: &HostFs) -> Option<IdleState> {
         .max_by_key(|state| state.exit_latency_us)
 }
 
-fn smt_siblings(fs: &HostFs) -> Vec<String> {
+pub(super) fn smt_siblings(fs: &HostFs) -> Vec<String> {
     let dir = "sys/devices/system/cpu";
     let lists =
         fs.names(dir).into_iter().filter_map(|cpu| fs.text(&format!("{dir}/{cpu}/topology/thread_siblings_list")));

@@ -42,8 +42,7 @@ impl Ratio {
 
     /// Gives it the interval of its logarithm.
     fn with(self, log: Option<Estimate>) -> Self {
-        let ends = |Interval { low, high }| Interval { low: low.exp(), high: high.exp() };
-        Self { interval: log.map(|log| ends(log.interval())), log, ..self }
+        Self { interval: log.map(|log| log.interval().map(f64::exp)), log, ..self }
     }
 
     /// Returns whether the interval excludes 1.

@@ -3,7 +3,6 @@
 use super::axis::{Axis, ticks};
 use super::colour::ink;
 use super::svg::{Area, CHARACTER, HALF_LINE, LINE, Plot, RIGHT, Scale, Series, TOP, WIDTH, path, short};
-use crate::stats::interval::Interval;
 use crate::table::{Cell, Table};
 
 /// Height of a row: a line of text on a phone, with room to the next.
@@ -27,7 +26,7 @@ pub(crate) fn rows<'t>(
     let row = |row: &'t Vec<Cell>| Some((row[0].text(), &row[column], row[column].value?));
     let mut rows: Vec<Row<'_>> = table.rows().iter().filter_map(row).collect();
     rows.sort_by(|a, b| a.2.total_cmp(&b.2));
-    let ends = |row: &Row<'_>| row.1.interval.map_or([row.2; 2], |Interval { low, high }| [low, high]);
+    let ends = |row: &Row<'_>| row.1.interval.map_or([row.2; 2], Into::into);
     let x = Axis::log(value, rows.iter().flat_map(|row| ends(row).into_iter().chain([row.2, 1.0])), ticks(""));
     // The base's name stands above its line, and the title above that. Only texts of a page, which has no title in its plots, are
     // larger on a phone.

@@ -1,15 +1,14 @@
 //! Statistics over rounds and runs: what may be said of two samples, and where a series changes.
 //!
-//! Nothing here assumes a distribution but [`change_points`]: latencies of small guests have several modes and long
-//! tails, so two samples are compared by ranks and medians. There are two conventions of quantiles: latencies have
-//! [`nearest_rank`], a value that occurred, as in HdrHistogram; rounds and runs have [`median`], the mean of the two
-//! middle values of an even number, since a test must not depend on the sign of its values.
+//! Ratios are trimmed means of logarithms of paired rounds, with a jackknife over guests or runs and Student's t: latencies of small
+//! guests have several modes and long tails, on which the mean of the middle half does not depend. There are two conventions of
+//! quantiles: latencies have [`nearest_rank`], a value that occurred, as in HdrHistogram; rounds and runs have [`median`], the mean of
+//! the two middle values of an even number, since a test must not depend on the sign of its values.
 
 pub mod change_points;
 pub mod interval;
 pub mod jackknife;
 pub mod limits;
-pub mod pareto;
 pub mod related;
 pub mod trimmed;
 
@@ -22,19 +21,6 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     for (rank, &index) in order.iter().enumerate() {
         least = least.max(p[index] * (p.len() - rank) as f64).min(1.0);
         adjusted[index] = least;
-    }
-    adjusted
-}
-
-/// Adjusts p values by Benjamini and Hochberg: of those below a level, that share at most is expected to be chance.
-pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..p.len()).collect();
-    order.sort_by(|&a, &b| p[b].total_cmp(&p[a]));
-    let mut adjusted = vec![1.0; p.len()];
-    let mut most = 1.0_f64;
-    for (after, &index) in order.iter().enumerate() {
-        most = most.min(p[index] * p.len() as f64 / (p.len() - after) as f64);
-        adjusted[index] = most;
     }
     adjusted
 }

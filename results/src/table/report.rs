@@ -4,9 +4,10 @@
 use serde::Serialize;
 
 use super::fold::{Table, wrapped};
-use crate::error::{Exit, one_line};
+use crate::error::{Error, Exit, one_line};
 use crate::junit::{self, Case};
 use crate::shown;
+use crate::verdict::Verdict;
 
 /// A part of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -124,10 +125,15 @@ impl Report {
     }
 
     /// Formats the cases as a JUnit report. A suite of its own has what keeps the whole from a verdict.
-    pub fn junit(&self) -> String {
+    ///
+    /// # Errors
+    /// Exit 70: the template is wrong.
+    pub fn junit(&self) -> Result<String, Error> {
         let mut suites = self.suites.clone();
         if let Some((Exit::Inconclusive, why)) = &self.verdict {
-            suites.push(junit::open("verdict", why));
+            let (name, class) = ("verdict".to_owned(), "vpmu".to_owned());
+            let open = Case { name, class, verdict: Verdict::Inconclusive, message: why.clone() };
+            suites.push(("verdict".to_owned(), vec![open]));
         }
         junit::junit(&self.title, &suites)
     }

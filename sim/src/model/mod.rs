@@ -8,11 +8,13 @@ mod cost;
 mod costs;
 mod draft;
 mod file;
+mod published;
 
 pub use cost::Cost;
 pub use costs::{Costs, MediatedCosts};
 pub use draft::{Draft, whole};
 pub use file::{CountBase, EMBEDDED, Fitted, HostModel, HostPmu, Model, ModelError, Others, Rate};
+pub use published::{Number, Origin};
 
 #[cfg(test)]
 mod tests {

@@ -134,7 +134,7 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
     let fs = HostFs::default();
     let mut progress = progress::shown(!args.quiet.quiet);
     let host = (HostFacts::begin(&fs), &fs);
-    let junit = |report: &Report| write_junit(args.gate.junit.as_deref(), &report.junit());
+    let junit = |report: &Report| write_junit(args.gate.junit.as_deref(), &report.junit()?);
     let write = |document: &Record| match &output {
         Some(target) => write_to(target, document.to_json()?.as_bytes()),
         None => Ok(()),

@@ -114,7 +114,7 @@ fn show<'a>(
     let report = compare::report(&found, args.gate.all_metrics);
     let junit = args.gate.junit.as_deref();
     junit.map_or(Ok(()), |file| check_no_input(file, inputs))?;
-    write_junit(junit, &report.junit())?;
+    write_junit(junit, &report.junit()?)?;
     console::show(args.form.form(), &report, &found)?;
     Ok(found.exit())
 }

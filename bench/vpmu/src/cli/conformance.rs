@@ -129,7 +129,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
             tap("Bail out! interrupted\n")?;
             return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
         }
-        tap(&run.tap(runs.len() + 1))?;
+        tap(&run.tap(runs.len() + 1)?)?;
         runs.push(run);
     }
     tap(&conformance::summary(&runs))?;

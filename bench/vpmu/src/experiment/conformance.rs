@@ -184,7 +184,10 @@ impl Run {
     }
 
     /// Formats the run as a subtest of a TAP 14 stream, number `number` in it.
-    pub fn tap(&self, number: usize) -> String {
+    ///
+    /// # Errors
+    /// Exit 70: its template is wrong.
+    pub fn tap(&self, number: usize) -> Result<String, Error> {
         let case = |one: &CaseResult| {
             let hex = match &one.verdict {
                 Verdict::Fail { expected, got, .. } => [expected, got].map(|value| format!("{value:#x}")),
@@ -197,7 +200,8 @@ impl Run {
         };
         let Self { guest, strategy, ok, cases, .. } = self;
         let cases: Vec<_> = cases.iter().map(case).collect();
-        filled(include_str!("conformance/tap.txt"), context! { number, guest, strategy, ok, cases }).join("\n") + "\n"
+        let lines = filled(include_str!("conformance/tap.txt"), context! { number, guest, strategy, ok, cases })?;
+        Ok(lines.join("\n") + "\n")
     }
 }
 
@@ -326,7 +330,7 @@ mod tests {
         report.results[3] = ConformanceResult { outcome: CONFORMANCE_SKIP, got: 3, ..report.results[3] };
         let run = Run::new(V2, "reuse", &End::Done, Some(&report));
         assert!(run.ok);
-        let tap = run.tap(1);
+        let tap = run.tap(1).unwrap();
         let cases = V2.cases().len();
         let begin = format!("# Subtest: version 2, reuse\n    1..{cases}\n    ok 1 - reset: ");
         assert!(tap.starts_with(&begin), "{tap}");
@@ -341,7 +345,7 @@ mod tests {
         let step = cases::steps(0)[1].what >> PLAY_TEXT_SHIFT;
         report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, step, expected: 0xf, got: 0 };
         let run = Run::new(Checked { version: 4, ..V2 }, "pool", &End::Done, Some(&report));
-        let tap = run.tap(2);
+        let tap = run.tap(2).unwrap();
         assert!(!run.ok && tap.contains("    not ok 1 - reset"), "{tap}");
         let (line, _) = cases::step_at(step);
         let found =
@@ -381,7 +385,7 @@ mod tests {
         report.results[milan.cases().len()..].fill(ConformanceResult::default());
         let run = Run::new(milan, "reuse", &End::Done, Some(&report));
         assert!(run.ok, "the others' cases do not run");
-        let tap = run.tap(1);
+        let tap = run.tap(1).unwrap();
         let begin = format!("# Subtest: milan, reuse\n    1..{}\n    ok 1 - amd-reset: ", milan.cases().len());
         assert!(tap.starts_with(&begin) && tap.contains("(APM 13.2.1"), "{tap}");
         let value = json("step", &[run]);

@@ -1,7 +1,6 @@
 //! `vpmu doctor`: abilities of this host, noise sources on it, the backend of `auto`.
 
 use std::fs::OpenOptions;
-use std::time::Duration;
 
 use host_pmu::kernel;
 use results::error::{Error, Exit, one_line};
@@ -115,20 +114,9 @@ fn event_findings(fs: &HostFs, host: &HostFacts, perfmon: bool, auto: Result<Cho
     [backend, pmu, paranoid, tracefs]
 }
 
-/// Observation time of CPU use by others: 25 ticks of the clock that accounts for it.
-const WATCH: Duration = Duration::from_millis(250);
-
-/// Runs all checks; CPU use by others is observed for `watch`. `perfmon`: this process may open any perf event.
-pub fn diagnose(
-    fs: &HostFs,
-    perfmon: bool,
-    kvm: Result<KvmReport, String>,
-    events: Probe<'_>,
-    watch: Duration,
-) -> Diagnosis {
-    let mut host = HostFacts::read(fs);
-    std::thread::sleep(watch);
-    host.finish(fs);
+/// Runs all checks. `perfmon`: this process may open any perf event.
+pub fn diagnose(fs: &HostFs, perfmon: bool, kvm: Result<KvmReport, String>, events: Probe<'_>) -> Diagnosis {
+    let host = HostFacts::read(fs);
     let mut findings = kvm_findings(fs, &host, kvm).to_vec();
     findings.push(module_finding(fs));
     findings.extend(event_findings(fs, &host, perfmon, auto(events)));
@@ -164,7 +152,7 @@ fn report(diagnosis: &Diagnosis) -> Report {
 /// # Errors
 /// Those of stdout.
 pub fn run(json: bool) -> Result<Exit, Error> {
-    let diagnosis = diagnose(&HostFs::default(), process::has_perfmon(), kvm_report(), &this_host, WATCH);
+    let diagnosis = diagnose(&HostFs::default(), process::has_perfmon(), kvm_report(), &this_host);
     console::show(json, &report(&diagnosis), &diagnosis)?;
     Ok(diagnosis.exit())
 }
@@ -185,7 +173,7 @@ mod tests {
     /// Diagnoses a host of these files whose KVM lacks nothing.
     fn look(files: &[(&str, &str)], perfmon: bool, keys: &[&str]) -> Diagnosis {
         let (_dir, fs) = tree(files);
-        diagnose(&fs, perfmon, Ok(kvm_without(&[])), &opens(keys), Duration::ZERO)
+        diagnose(&fs, perfmon, Ok(kvm_without(&[])), &opens(keys))
     }
 
     #[test]
@@ -225,7 +213,7 @@ mod tests {
             (&CASCADE_LAKE[..], none, &["/dev/kvm", "KVM capabilities", "event backend"], "cannot be asked"),
         ] {
             let (_dir, fs) = tree(files);
-            let diagnosis = diagnose(&fs, false, kvm, &opens(&[]), Duration::ZERO);
+            let diagnosis = diagnose(&fs, false, kvm, &opens(&[]));
             assert_eq!(diagnosis.exit(), Exit::Host);
             let of = |status| diagnosis.findings.iter().filter(move |f| f.status == status).map(|f| f.check);
             assert_eq!(of(Status::Missing).collect::<Vec<_>>(), missing);

@@ -83,7 +83,7 @@ pub fn run(args: &RunSpec, image: &[u8], machine: Plan, quiet: bool) -> Result<(
         checked_addresses => outcome.checked_addresses,
         asked_for_video => outcome.asked_for_video,
     };
-    machine::say(&machine::report_of(&outcome.ran, &plan.machine.behind, others), quiet);
+    machine::say(&machine::report_of(&outcome.ran, &plan.machine.behind, others)?, quiet);
     let exit = exit(&outcome.ran.end);
     Ok((exit, outcome.ran.vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
 }

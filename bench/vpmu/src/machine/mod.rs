@@ -117,7 +117,7 @@ pub(crate) fn say(report: &[String], quiet: bool) {
 }
 
 /// Reports on a run that ended, a line each, with what else its template takes; "! " is before the reasons why its results may be wrong.
-pub(crate) fn report_of(ran: &PcOutcome, behind: &CounterSource, others: Value) -> Vec<String> {
+pub(crate) fn report_of(ran: &PcOutcome, behind: &CounterSource, others: Value) -> Result<Vec<String>, Error> {
     let mut counts = Counts::default();
     let vcpus = || ran.vcpus.iter();
     vcpus().for_each(|vcpu| counts.merge(&vcpu.account.counts));
@@ -243,7 +243,7 @@ mod tests {
             let mut ran = ran();
             change(&mut ran);
             let behind = options::<CountersOptions>(&[]).unwrap().source(&backend).unwrap();
-            writeln!(text, "# {what}\n{}", report_of(&ran, &behind, context! {}).join("\n")).unwrap();
+            writeln!(text, "# {what}\n{}", report_of(&ran, &behind, context! {}).unwrap().join("\n")).unwrap();
         }
         trials::golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine/reports.txt"), &text);
     }

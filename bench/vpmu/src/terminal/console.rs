@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use results::answers::output;
 use results::error::{Error, Exit, one_line};
-use results::shown;
 use results::table::Report;
 use results::table::layout::columns;
+use results::{shown, template};
 use rustix::event::{PollFd, PollFlags, Timespec, poll as poll_fds};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -183,10 +183,10 @@ pub(crate) fn show<T: Serialize + ?Sized>(form: impl Into<Form>, report: &Report
     }
 }
 
-/// Fills a template of lines, and leaves out those that are empty then.
-pub(crate) fn filled(template: &str, values: minijinja::Value) -> Vec<String> {
-    let text = minijinja::Environment::new().render_str(template, values).unwrap_or_else(|error| error.to_string());
-    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+/// Fills in a template of lines, and leaves out those that are empty then.
+pub(crate) fn filled(source: &str, values: minijinja::Value) -> Result<Vec<String>, Error> {
+    let text = template::text(source, values)?;
+    Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
 /// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.

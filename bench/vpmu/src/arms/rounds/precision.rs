@@ -102,7 +102,7 @@ mod tests {
         // All rounds are the same, and runs of a host differ by a default: by 3.18 × 0.3 % of a ratio to the floor.
         let document = mock::finished(&["--rounds", "12"]);
         let shown = answers::of(&document, answers::metric(&document.parameters).key)[0].ratio_interval.unwrap();
-        assert!((shown[1] / shown[0]).sqrt() - 1.0 >= narrowest(), "{shown:?}");
+        assert!((shown.high / shown.low).sqrt() - 1.0 >= narrowest(), "{shown:?}");
         assert!(!is_reached(&document, 0.009) && is_reached(&document, 0.012));
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
     }
     shown.verdict = Some((verdict, word.to_owned()));
     let page = results::report::page(&shown, &format!("{}: {word}", campaign.name), &process::tool())?;
-    for (name, text) in [("report.html", page), ("summary.md", shown.markdown()), ("junit.xml", shown.junit())] {
+    for (name, text) in [("report.html", page), ("summary.md", shown.markdown()), ("junit.xml", shown.junit()?)] {
         write(&folder.path.join(name), text.as_bytes())?;
     }
     let variant = |(base, new, found): &Variant<'_>| {

@@ -16,12 +16,12 @@ use results::document::{Record, Status};
 use results::error::{Error, Exit};
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
-use results::published::{Here, Number, Reproduction, Row};
-use results::stats::interval::Interval;
 use results::table::layout::plural;
-use results::verdict::{Judged, Tally, Verdict};
+use results::verdict::{Tally, Verdict};
+use sim::model::Number;
 use triage::child::this_program;
 
+use super::published::{Here, Judged, Reproduction, Row};
 use super::recipe::{Recipe, rows};
 use super::recording;
 use crate::experiment::stat_setup;
@@ -165,7 +165,7 @@ fn of_run(mut row: Row, recipe: &Recipe, host: &HostFacts, found: &mut Found) ->
         _ => (!is_published_host).then_some("the published processor is a Cascade Lake on bare metal"),
     };
     let of = |value| row.number.judged(value);
-    let interval = measured.interval.map(|one| Interval { low: of(one.low), high: of(one.high) });
+    let interval = measured.interval.map(|one| one.map(of));
     let judged = |others: &[f64], incomparable: Option<&str>| match incomparable {
         Some(why) => Judged::not_comparable(why),
         None => Judged::of(of(measured.value), interval, &others.iter().map(|&one| of(one)).collect::<Vec<_>>()),
@@ -358,7 +358,7 @@ fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missi
     let measured = plural(rows.iter().filter(|row| row.measured.is_some()).count(), "number");
     let conclusion = format!("{measured} measured{published}{predicted}.{missing}");
     let here = Some(Here { host, notes, whole, conclusion });
-    Reproduction { schema: "vpmu-reproduce/3", seed, rows, fitted: Vec::new(), here }
+    Reproduction { schema: "vpmu-reproduce/4", seed, rows, fitted: Vec::new(), here }
 }
 
 #[cfg(test)]

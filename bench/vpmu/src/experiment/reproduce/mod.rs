@@ -1,6 +1,7 @@
 //! `reproduce`: published figures on vPMUs and on `perf stat`'s set-up beside simulated and measured ones.
 
 pub mod measure;
+pub mod published;
 pub mod recipe;
 mod recording;
 pub mod run;
@@ -8,15 +9,15 @@ pub mod show;
 
 #[cfg(test)]
 mod tests {
-    use results::published::{Number, Origin, Reproduction, Row};
-
     use std::sync::LazyLock;
 
+    use super::published::{Reproduction, Row};
     use super::recipe::recipe;
     use super::run;
     use crate::arms::rounds::mock;
     use results::document::{Document, Summary};
     use results::metric::{NMI_DRIVER_OFF, NMI_HANDLER};
+    use sim::model::{Number, Origin};
 
     /// Simulated once for all tests.
     static SIMULATED: LazyLock<Reproduction> = LazyLock::new(|| run::simulated(1).unwrap());

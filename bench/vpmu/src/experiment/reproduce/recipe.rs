@@ -7,12 +7,13 @@ use results::document::{Arm, ArmKind, Document, Experiment, Summary};
 use results::metric::NMI_DRIVER_OFF;
 use results::paired::groups::groups;
 use results::paired::{self, MIN_ROUNDS};
-use results::published::{Measured, Number, PUBLISHED, Row};
 use results::stats::interval::Interval;
 use results::stats::jackknife::over_groups;
 use serde::Deserialize;
+use sim::model::Number;
 use toml::{Table, Value};
 
+use super::published::{Measured, Row};
 use crate::setting::parse::{Keys, value_text};
 
 /// How a figure is had: a table of `recipes` in published.toml, over that of `recipe`.
@@ -99,7 +100,7 @@ fn read() -> Result<Published, toml::de::Error> {
         recipe: Table,
         recipes: BTreeMap<String, Table>,
     }
-    let File { figure, recipe, recipes } = toml::from_str(PUBLISHED)?;
+    let File { figure, recipe, recipes } = toml::from_str(include_str!("../../../../../results/published.toml"))?;
     let over = |(id, own): (String, Table)| {
         let mut all = recipe.clone();
         for (key, value) in own {
@@ -168,7 +169,7 @@ impl Recipe {
         let change = |left: f64| if number == Number::Change { 100.0 * (left - 1.0) } else { left };
         Some(Measured {
             value: change(value),
-            interval: interval.map(|Interval { low, high }| Interval { low: change(low), high: change(high) }),
+            interval: interval.map(|one| one.map(change)),
             backend: of_strategy.backend.clone(),
             stand_in: document.arms.iter().any(|arm| arm.stand_in),
         })
@@ -194,8 +195,7 @@ impl Recipe {
             }
         };
         let scale = if over.is_some() { 1.0 } else { self.scale };
-        let scaled = |Interval { low, high }| Interval { low: scale * low, high: scale * high };
-        Some((scale * value, interval.map(scaled)))
+        Some((scale * value, interval.map(|one| one.map(|end| scale * end))))
     }
 
     /// Returns what the statistic is the quotient of, over all rounds or, if an interval can be made of them, in the one at this place.
@@ -249,8 +249,7 @@ impl Recipe {
         };
         let enough = rounds.len() >= MIN_ROUNDS;
         let found = enough.then(|| over_groups(&rounds, &groups(&guests).group, figure)).flatten()?;
-        let Interval { low, high } = found.interval();
-        let scaled = Interval { low: (value * low / found.value).max(0.0), high: value * high / found.value };
+        let scaled = found.interval().map(|end| (value * end / found.value).max(0.0));
         (found.value > 0.0).then_some(scaled)
     }
 }

@@ -10,12 +10,13 @@ use results::document::Record;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::ELAPSED;
-use results::published::{Number, Row};
 use results::write::{OutputFolder, replace};
 use serde_json::{Map, json};
+use sim::model::Number;
 use tempfile::TempDir;
 use triage::child::this_program;
 
+use super::published::Row;
 use super::recipe::{ALL, Recipe, Statistic, recipe, row};
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample};

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 
+use ::sim::model::{Number, Origin};
 use rayon::prelude::*;
 use results::document::Document;
 use results::error::Error;
-use results::published::{Fitted, Number, Origin, Reproduction, Row};
-use stat_setup::model::{self, Numbers};
+use stat_setup::model::{self, Fitted, Numbers};
 
+use super::published::{Reproduction, Row};
 use super::recipe::{Recipe, published, recipe};
 use crate::arms::arm::sim;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
@@ -57,7 +58,7 @@ pub fn simulated(seed: u64) -> Result<Reproduction, Error> {
         row.error = row.simulated.zip(row.published).map(error);
         rows.push(row);
     }
-    Ok(Reproduction { schema: "vpmu-reproduce/3", seed, rows, fitted, here: None })
+    Ok(Reproduction { schema: "vpmu-reproduce/4", seed, rows, fitted, here: None })
 }
 
 /// Simulates arms of a recipe.

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use results::error::Exit;
-use results::published::{Here, Origin, Reproduction, Row};
 use results::table::layout::{dash, signed};
 use results::table::{Report, Table};
-use results::verdict::Judged;
+use sim::model::Origin;
+
+use super::published::{Here, Judged, Reproduction, Row};
 
 /// A prediction is far off beyond this share of the published number.
 const FAR: f64 = 0.3;

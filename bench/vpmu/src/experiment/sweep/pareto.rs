@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use results::choice::{Work, means};
 use results::document::Arm;
-use results::stats::pareto::front;
 use results::sweep::Line;
 use results::table::column::{Place, columns, legend, work};
 use results::table::layout::{dash, ratio, time};
@@ -145,6 +144,17 @@ pub fn report(pareto: &Pareto) -> Report {
     report
 }
 
+/// Returns whether `one` is as good as `other` in each objective and better in one. Smaller is better.
+fn dominates(one: &[f64], other: &[f64]) -> bool {
+    let mut pairs = one.iter().zip(other);
+    pairs.clone().all(|(a, b)| a <= b) && pairs.any(|(a, b)| a < b)
+}
+
+/// Returns for each candidate whether no other one dominates it.
+fn front<P: AsRef<[f64]>>(candidates: &[P]) -> Vec<bool> {
+    candidates.iter().map(|own| !candidates.iter().any(|other| dominates(other.as_ref(), own.as_ref()))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
@@ -153,7 +163,6 @@ mod tests {
 
     use results::document::{ArmKind, GuestArm, HostOp, Summary};
     use results::metric::NMI_HANDLER;
-    use results::stats::pareto::dominates;
 
     use super::*;
 

@@ -79,7 +79,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         beside::take_back(&spec.output, displaced);
     }
     let (recorded, exit) = recorded?;
-    say(&report(&recorded, spec, vcpus), spec.quiet.quiet);
+    say(&report(&recorded, spec, vcpus)?, spec.quiet.quiet);
     ended(&recorded, exit, &spec.output)
 }
 
@@ -154,7 +154,7 @@ fn facts(vcpus: usize) -> Facts {
 }
 
 /// Reports on a recording.
-fn report(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> Vec<String> {
+fn report(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> Result<Vec<String>, Error> {
     let Recorded { samples, lost: [ours, kernels, throttled], at_exit, parts, complete, file, .. } = recorded;
     let events: Vec<_> = spec.sampling.event.iter().map(ToString::to_string).collect();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;

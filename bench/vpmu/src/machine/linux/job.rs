@@ -70,7 +70,7 @@ pub fn run(
     };
     // A command that succeeded, and whose files were lost, did not succeed.
     let exit = errors.first().filter(|_| exit.code() == 0).map_or(exit, |error| error.exit);
-    machine::say(&report(&outcome, &behind, !errors.is_empty()), quiet);
+    machine::say(&report(&outcome, &behind, !errors.is_empty())?, quiet);
     for error in &errors {
         complain(&format!("error: {error}"));
     }
@@ -128,7 +128,7 @@ fn session(
 }
 
 /// The report of a guest that ended. `failed`: an error that names its end follows.
-fn report(outcome: &PcOutcome, behind: &CounterSource, failed: bool) -> Vec<String> {
+fn report(outcome: &PcOutcome, behind: &CounterSource, failed: bool) -> Result<Vec<String>, Error> {
     let others = context! {
         is_linux => true,
         // An unusual end of a guest is reported even without a summary.
@@ -136,7 +136,7 @@ fn report(outcome: &PcOutcome, behind: &CounterSource, failed: bool) -> Vec<Stri
         broken => outcome.channel.broken,
         agent_error => outcome.channel.error.as_ref().map(ToString::to_string),
     };
-    let mut report = machine::report_of(outcome, behind, others);
+    let mut report = machine::report_of(outcome, behind, others)?;
     report.extend(outcome.complaints.lines().into_iter().map(|line| format!("! {line}")));
-    report
+    Ok(report)
 }
