@@ -190,7 +190,8 @@ fn sureness(
     };
     parts.extend(elsewhere.map(|place| format!("{place} another may be the fastest")));
     parts.extend(
-        (absent > 0 && !forbid).then(|| format!("under it {absent} PMIs of a trace did not come beside {taken}")),
+        (absent > 0 && (!forbid || any_open || !open.is_empty()))
+            .then(|| format!("under it {absent} PMIs of a trace did not come beside {taken}")),
     );
     parts.extend(cut.map(|place| format!("{place} was not run to its end")));
     parts.join("; ")
@@ -461,6 +462,10 @@ mod tests {
         record.arms[1].own.counts.pmis_absent = 4;
         let (found, text) = answer(&[&record]);
         assert!(!found.is_sure && text.contains("not sure: under it 4 PMIs"), "{text}");
+        // Another reason does not hide them.
+        let (found, text) = answer(&[&record, &of("single/ftest", &[("recreate", 2600), ("reuse-lazy", 2032)])]);
+        assert!(!found.is_sure && text.contains("not sure: what is left out"), "{text}");
+        assert!(text.contains("; under it 4 PMIs of a trace did not come beside 3000"), "{text}");
     }
 
     #[test]

@@ -108,6 +108,15 @@ impl Drop for Supervised {
     }
 }
 
+/// The part of an output that is kept.
+#[derive(Clone, Copy, Debug)]
+pub enum Keep {
+    /// Bytes kept of its begin.
+    First(usize),
+    /// Bytes kept of its end.
+    Last(usize),
+}
+
 /// Output that a thread reads to its end, so that the child never waits for its reader.
 #[derive(Debug)]
 pub struct Gathered {
@@ -116,8 +125,8 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Begins to read `stream`, and keeps so many bytes of its begin.
-    pub fn start(mut stream: impl Read + Send + 'static, most: usize) -> Self {
+    /// Begins to read `stream`.
+    pub fn start(mut stream: impl Read + Send + 'static, keep: Keep) -> Self {
         let kept = Arc::new(Mutex::new((Vec::new(), false)));
         let shared = Arc::clone(&kept);
         let thread = std::thread::spawn(move || {
@@ -132,8 +141,12 @@ impl Gathered {
                 let mut kept = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (bytes, cut) = &mut *kept;
                 bytes.extend_from_slice(&chunk[..read]);
+                let (Keep::First(most) | Keep::Last(most)) = keep;
                 *cut |= bytes.len() > most;
-                bytes.truncate(most);
+                match keep {
+                    Keep::First(most) => bytes.truncate(most),
+                    Keep::Last(most) => drop(bytes.drain(..bytes.len().saturating_sub(most))),
+                }
             }
         });
         Self { kept, thread }
@@ -166,7 +179,7 @@ mod tests {
     fn what_a_child_started_ends_with_it_however_it_ends() {
         for how in ["exit 3", "exec sleep 600"] {
             let mut child = shell(&format!("sleep 600 >/dev/null & echo $!; {how}"));
-            let output = Gathered::start(child.process.stdout.take().unwrap(), 100);
+            let output = Gathered::start(child.process.stdout.take().unwrap(), Keep::First(100));
             let said = || output.text(POLL).0;
             while !said().ends_with('\n') {}
             let other = said().trim().to_owned();
@@ -184,15 +197,16 @@ mod tests {
 
     #[test]
     fn output_is_read_to_its_end_and_kept_up_to_a_bound() {
-        let text = |most| Gathered::start(&b"abcdef"[..], most).text(Duration::from_secs(60));
-        assert_eq!(text(4), ("abcd".to_owned(), true));
-        assert_eq!(text(6), ("abcdef".to_owned(), false));
+        let text = |keep| Gathered::start(&b"abcdef"[..], keep).text(Duration::from_secs(60));
+        assert_eq!(text(Keep::First(4)), ("abcd".to_owned(), true));
+        assert_eq!(text(Keep::Last(4)), ("cdef".to_owned(), true));
+        assert_eq!(text(Keep::First(6)), ("abcdef".to_owned(), false));
     }
 
     #[test]
     fn output_that_was_not_read_to_its_end_is_cut() {
         let mut open = shell("printf x; exec sleep 600");
-        let gathered = Gathered::start(open.process.stdout.take().unwrap(), 9);
+        let gathered = Gathered::start(open.process.stdout.take().unwrap(), Keep::First(9));
         assert!(gathered.text(POLL).1);
         assert_eq!(open.wait(POLL, || true).unwrap(), None, "waiting ends");
     }

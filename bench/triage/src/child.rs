@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use results::child::{Gathered, Supervised};
+use results::child::{Gathered, Keep, Supervised};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
@@ -86,8 +86,8 @@ impl Child {
         let pipes = &mut process.process;
         let (stdin, stdout, stderr) = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
         let Some(stdout) = stdout else { return Err(io::Error::other("the child has no stdout")) };
-        let errors = stderr.map(|pipe| Gathered::start(pipe, MOST));
-        let mut child = Self { process, stdin, said: Gathered::start(stdout, MOST), errors };
+        let errors = stderr.map(|pipe| Gathered::start(pipe, Keep::First(MOST)));
+        let mut child = Self { process, stdin, said: Gathered::start(stdout, Keep::First(MOST)), errors };
         child.wait_for(READY)?;
         Ok(child)
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use results::child::{Gathered, POLL, Supervised};
+use results::child::{Gathered, Keep, POLL, Supervised};
 use results::error::{Error, one_line};
 use rustix::fs::MemfdFlags;
 
@@ -96,8 +96,8 @@ impl Slurm {
         command.args(arguments).env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
         command.stdin(in_memory(input).map_err(failed)?);
         let mut child = Supervised::start(&mut command).map_err(failed)?;
-        let stdout = child.process.stdout.take().map(|pipe| Gathered::start(pipe, MOST_OUTPUT));
-        let stderr = child.process.stderr.take().map(|pipe| Gathered::start(pipe, MOST_ERRORS));
+        let stdout = child.process.stdout.take().map(|pipe| Gathered::start(pipe, Keep::First(MOST_OUTPUT)));
+        let stderr = child.process.stderr.take().map(|pipe| Gathered::start(pipe, Keep::First(MOST_ERRORS)));
         let until = Instant::now() + self.limit;
         let status = child.wait(POLL, || Instant::now() >= until).map_err(failed)?;
         child.kill();

@@ -7,7 +7,7 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use results::child::{Gathered, POLL, Supervised};
+use results::child::{Gathered, Keep, POLL, Supervised};
 
 use super::names::number;
 
@@ -65,7 +65,7 @@ impl Perf {
         let over = || began.elapsed() > LIMIT;
         let mut child = Supervised::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()))?;
         let pipe = child.process.stderr.take().ok_or_else(|| io::Error::other("it has no output"))?;
-        let answer = Gathered::start(pipe, MAX_ANSWER);
+        let answer = Gathered::start(pipe, Keep::First(MAX_ANSWER));
         child
             .wait(POLL, over)?
             .ok_or_else(|| io::Error::other(format!("{} names take {LIMIT:?}", self.known.len())))?;

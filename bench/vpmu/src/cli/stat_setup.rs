@@ -46,7 +46,8 @@ pub(super) fn run(args: &StatSetupArgs, command_line: &[String]) -> Result<Exit,
         let mut conclude = |document: &mut Record| {
             // As the first line and the table.
             let over_auto = over(document, TOTAL.key, document.arm("auto").or(document.arms.first()));
-            document.answer = over_auto.iter().map(|answer| json!(answer)).collect();
+            let has_times = |arm: &str| document.arm(arm).and_then(show::too_short).is_none();
+            document.answer = over_auto.iter().filter(|one| has_times(&one.arm)).map(|answer| json!(answer)).collect();
             if document.status != Status::Complete || !whole || !show::is_answered(document) {
                 exit = Exit::Inconclusive;
                 document.exit = Some(exit.code());

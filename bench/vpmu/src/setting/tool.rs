@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use host_pmu::stats::ns;
-use results::child::{Gathered, Supervised};
+use results::child::{Gathered, Keep, Supervised};
 use results::document::Record;
 use results::error::{Exit, one_line};
 use results::read::of_text;
@@ -70,8 +70,8 @@ pub fn run(command: &mut Command, over: impl FnMut() -> bool) -> io::Result<Ran>
     let began = Instant::now();
     let mut child = Supervised::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let pipes = &mut child.process;
-    let output = pipes.stdout.take().map(|pipe| Gathered::start(pipe, MAX_OUTPUT));
-    let stderr = pipes.stderr.take().map(|pipe| Gathered::start(pipe, MAX_STDERR));
+    let output = pipes.stdout.take().map(|pipe| Gathered::start(pipe, Keep::First(MAX_OUTPUT)));
+    let stderr = pipes.stderr.take().map(|pipe| Gathered::start(pipe, Keep::Last(MAX_STDERR)));
     let status = child.end(over, Duration::ZERO)?;
     let wall_ns = ns(began.elapsed());
     let output = output.map(|output| output.text(DRAIN_TIME)).unwrap_or_default();

@@ -17,6 +17,8 @@ use crate::sys;
 const START_UP: &str = "start_up_ns";
 /// Its arguments.
 const NOTHING: [&str; 4] = ["stat", "-n", "--", "true"];
+/// The set-up where the start-up took no less, ns.
+pub(super) const NONE: u64 = 1;
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
@@ -102,15 +104,16 @@ impl Command {
     }
 
     /// Returns its arm. A turn runs it once, and once with next to nothing to set up, which of them first by turns: the difference is
-    /// the set-up. Where the start-up took longer, by a host that is busy, it is 1 ns: a round that is left out there but not where the
-    /// host delays the other makes set-ups long, and the middle half of rounds does not depend on how short the shortest are.
+    /// the set-up. Where the start-up took longer, by a host that is busy, it is [`NONE`]: a round that is left out there but not where
+    /// the host delays the other makes set-ups long, and the middle half of rounds does not depend on how short the shortest are,
+    /// unless a quarter of them or more are such.
     pub(super) fn arm(self) -> Plain<'static> {
         let (name, note) = (self.name.clone(), self.note.clone());
         let take = move |turn: Turn| {
             let before = if turn.index.is_multiple_of(2) { perf(NOTHING)? } else { None };
             let Some(all) = self.run()? else { return Ok(None) };
             let Some(start_up) = before.map_or_else(|| perf(NOTHING), |ran| Ok(Some(ran)))? else { return Ok(None) };
-            let net = all.wall_ns.saturating_sub(start_up.wall_ns).max(1);
+            let net = all.wall_ns.saturating_sub(start_up.wall_ns).max(NONE);
             let mut sample = Sample::default().with(&ELAPSED, [all.wall_ns]).with(&TOTAL, [net]);
             sample.add(START_UP, [start_up.wall_ns]);
             Ok(Some(sample))

@@ -7,6 +7,8 @@ use results::table::layout::{self, dash, plural, time};
 use results::table::{Report, Table, state};
 use stat_setup::method::Phase;
 
+use super::peer::NONE;
+
 /// Half of the widest interval that answers: to twice the ratio, and to half of it.
 const WIDEST: f64 = 1.0;
 
@@ -16,11 +18,24 @@ fn over_auto(document: &Record, arm: &Arm) -> Option<Ratio> {
     over_runs(document, arm, auto, TOTAL.key)
 }
 
+/// Returns the arm of stock perf's fastest grouping.
+fn perf(document: &Record) -> Option<&Arm> {
+    // The best grouping is the last.
+    document.arms.iter().rfind(|arm| arm.name.starts_with("perf "))
+}
+
+/// Returns in how many rounds an arm took no longer than its start-up, and of how many, if these are so many that the middle half of
+/// rounds, which a ratio is of, is partly of them: no time, but what stands for none.
+pub(crate) fn too_short(arm: &Arm) -> Option<(usize, usize)> {
+    let totals: Vec<f64> = arm.rounds.metrics.get(TOTAL.key)?.medians().collect();
+    let short = totals.iter().filter(|&&total| total <= NONE as f64).count();
+    (short > 0 && 4 * short >= totals.len()).then_some((short, totals.len()))
+}
+
 /// Returns the ratio that is the answer, and of what it is: that of stock perf's fastest grouping, a process less its start-up, to
 /// `auto`, which counts in groups, too; without perf that of perf's order since Linux 5.5.
 fn answer(document: &Record) -> Option<(String, Ratio)> {
-    // The best grouping is the last.
-    let perf = document.arms.iter().rfind(|arm| arm.name.starts_with("perf "));
+    let perf = perf(document);
     let how = if perf.is_some() { "less start-up, and warm" } else { "as perf since Linux 5.5, both warm" };
     let arm = perf.or(document.arm("cpu-major"))?;
     Some((format!("{} ÷ auto, {how}", arm.name), over_auto(document, arm)?))
@@ -29,7 +44,8 @@ fn answer(document: &Record) -> Option<(String, Ratio)> {
 /// Returns whether the answer is sure, if a comparison was asked for: with stock perf.
 pub(crate) fn is_answered(document: &Record) -> bool {
     let found = answer(document).filter(|(what, _)| what.starts_with("perf "));
-    found.is_none_or(|(_, found)| found.half_width().is_some_and(|half| half <= WIDEST))
+    perf(document).and_then(too_short).is_none()
+        && found.is_none_or(|(_, found)| found.half_width().is_some_and(|half| half <= WIDEST))
 }
 
 /// Returns the median times of phases and the ratio to `auto`, one row per arm.
@@ -44,23 +60,29 @@ fn phases(document: &Record) -> Table {
         let keys =
             keys.chain([TOTAL.key, TO_COUNTS.key].into_iter().chain(process.map(|_| ELAPSED.key)).map(str::to_owned));
         let times = keys.map(|key| arm.metrics.get(&key).map_or_else(dash, |found| time(found.p50 as f64)));
-        let over = over_auto(document, arm).map_or_else(dash, |found| layout::ratio_with(&found));
+        let over = over_auto(document, arm).filter(|_| too_short(arm).is_none());
+        let over = over.map_or_else(dash, |found| layout::ratio_with(&found));
         table.add_row(std::iter::once(arm.name.clone()).chain(times).chain([over]));
     }
     table
 }
 
-/// Formats the answer; a ratio without an interval is none, and one of a wide interval is open.
-fn sentence(what: &str, found: &Ratio) -> String {
+/// Formats the answer; a ratio without an interval is none, and one of a wide interval, or of too many rounds without a time, is open.
+fn sentence(what: &str, found: &Ratio, too_short: Option<(usize, usize)>) -> String {
     let (ratio, rounds) = (layout::ratio_with(found), plural(found.rounds, "round"));
-    match found.half_width() {
-        None => format!("no answer: {rounds}; an interval takes {MIN_ROUNDS} (--rounds)"),
-        Some(half) if half > WIDEST => {
+    match (found.half_width(), too_short) {
+        (None, _) => format!("no answer: {rounds}; an interval takes {MIN_ROUNDS} (--rounds)"),
+        (_, Some((short, of))) => {
+            format!(
+                "inconclusive: in {short} of {of} rounds perf took no longer than its start-up; take more --events, or a host that is less busy"
+            )
+        }
+        (Some(half), _) if half > WIDEST => {
             format!(
                 "inconclusive: {ratio} ×: {what}; {rounds}; take more, or more --events, or a host that is less busy"
             )
         }
-        Some(_) => format!("answer: {ratio} ×: {what}; {rounds}"),
+        _ => format!("answer: {ratio} ×: {what}; {rounds}"),
     }
 }
 
@@ -74,7 +96,7 @@ pub(crate) fn report(document: &Record) -> Report {
     let cpus = plural(document.size("cpus").unwrap_or_default() as usize, "CPU");
     let (events, mode, rounds) = (parameter("events"), parameter("mode"), plural(done, "round"));
     report.heading(format!("Set-up of {events} events on {cpus} ({mode}), {rounds}{ended}"));
-    report.notes(answer(document).map(|(what, found)| sentence(&what, &found)));
+    report.notes(answer(document).map(|(what, found)| sentence(&what, &found, perf(document).and_then(too_short))));
     report.table(phases(document));
     report.note(
         "median of a round; total: of a process less its start-up, 1 ns at least; counts: until they are there; ÷ auto: of totals, within \
@@ -97,17 +119,28 @@ mod tests {
 
     #[test]
     fn there_is_an_answer_unless_the_interval_is_wide() {
-        // In so many of the rounds perf takes longer than its start-up. Without it no comparison was asked for.
-        for (arm, longer, rounds, begins, is_answer) in [
-            ("perf as given", 20, 20, "answer: 2.00", true),
-            ("perf as given", 16, 20, "answer: 2.00", true),
-            ("perf as given", 10, 20, "inconclusive: 0.", false),
-            ("perf as given", 3, 3, "no answer: 3 rounds; an interval takes 5", false),
-            ("cpu-major", 3, 3, "no answer: 3 rounds; an interval takes 5", true),
+        // In so many of the rounds perf takes long, and in the others so many ns: 1 stands for no longer than its start-up. Without it no
+        // comparison was asked for.
+        for (arm, longer, short, rounds, begins, is_answer) in [
+            ("perf as given", 20, 1, 20, "answer: 2.00", true),
+            ("perf as given", 16, 1, 20, "answer: 2.00", true),
+            (
+                "perf as given",
+                15,
+                1,
+                20,
+                "inconclusive: in 5 of 20 rounds perf took no longer than its start-up",
+                false,
+            ),
+            ("perf as given", 3, 1, 20, "inconclusive: in 17 of 20 rounds", false),
+            ("perf as given", 0, 1, 20, "inconclusive: in 20 of 20 rounds", false),
+            ("perf as given", 10, 2, 20, "inconclusive: 0.", false),
+            ("perf as given", 3, 1, 3, "no answer: 3 rounds; an interval takes 5", false),
+            ("cpu-major", 3, 1, 3, "no answer: 3 rounds; an interval takes 5", true),
         ] {
             let mut arms = [(arm, longer, 2), ("auto", rounds, 1)].map(|(name, longer, times)| {
                 Plain::new(name, "process", move |turn| {
-                    let total = if turn.index < longer { times * (1000 + turn.index % 3) } else { 1 };
+                    let total = if turn.index < longer { times * (1000 + turn.index % 3) } else { short };
                     Ok(Some(Sample::default().with(&ELAPSED, [9000]).with(&TOTAL, [total])))
                 })
             });

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
-use rayon::prelude::*;
 use serde::Deserialize;
 
 use super::grid::{Point, Strategies};
@@ -18,9 +19,6 @@ use results::error::{Error, Exit};
 use results::open::{self, Folder};
 use results::sweep::{FILE, Line, MAX_BYTES, SCHEMA};
 use results::write::append;
-
-/// Points of each thread that are simulated before their lines are written.
-const AT_ONCE: usize = 16;
 
 /// The file, open for appending and locked against other sweeps.
 #[derive(Debug)]
@@ -76,9 +74,9 @@ impl Store {
         })
     }
 
-    /// Simulates the missing points, some at a time on the threads of rayon's current pool, and appends their lines in the order of the
-    /// grid. Returns the lines of finished points, fewer than points if the user interrupted the sweep, and how many of them were there
-    /// before.
+    /// Simulates the missing points on as many threads as rayon's pool has, and appends a line as soon as those before it are there, in
+    /// the order of the grid. Returns the lines of finished points, fewer than points if the user interrupted the sweep, and how many of
+    /// them were there before.
     ///
     /// # Errors
     /// Exit 2 if a result cannot be written; results written before stay.
@@ -95,22 +93,35 @@ impl Store {
         let skipped = lines.iter().flatten().count();
         let missing: Vec<usize> = (0..points.len()).filter(|&at| lines[at].is_none()).collect();
         progress.begin(missing.len() as u64);
-        let mut some = |at: &[usize]| -> Result<(), Error> {
-            let one = |&at: &usize| strategies.line(&points[at], stop);
-            let found: Vec<_> = at.par_iter().with_max_len(1).map(one).collect();
-            for (at, found) in at.iter().zip(found) {
-                // What lies behind a point that was stopped is not kept: lines are in order.
-                let Some(found) = found? else { break };
-                self.append(&found)?;
-                progress.step();
-                lines[*at] = Some(found);
+        // The next of `missing` that nobody has taken.
+        let next = AtomicUsize::new(0);
+        let ended: Result<(), Error> = thread::scope(|scope| {
+            let (sender, finished) = mpsc::channel();
+            for _ in 0..rayon::current_num_threads().min(missing.len()) {
+                let (sender, missing, next) = (sender.clone(), &missing, &next);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed)
+                        && let Some(&at) = missing.get(next.fetch_add(1, Ordering::Relaxed))
+                        // Without a receiver an error has ended the sweep.
+                        && sender.send((at, strategies.line(&points[at], stop))).is_ok()
+                    {}
+                });
+            }
+            drop(sender);
+            let mut early = BTreeMap::new();
+            let mut due = missing.iter().copied().peekable();
+            for (at, found) in finished {
+                early.insert(at, found);
+                while let Some(found) = due.peek().and_then(|at| early.remove(at)) {
+                    // What lies behind a point that was stopped is not kept: lines are in order.
+                    let Some(found) = found? else { return Ok(()) };
+                    self.append(&found)?;
+                    progress.step();
+                    lines[due.next().unwrap_or_default()] = Some(found);
+                }
             }
             Ok(())
-        };
-        let ended = missing
-            .chunks(AT_ONCE * rayon::current_num_threads())
-            .take_while(|_| !stop.load(Ordering::Relaxed))
-            .try_for_each(&mut some);
+        });
         progress.end();
         let lines: Vec<Line> = lines.into_iter().flatten().collect();
         ended.map_err(|error| {
@@ -157,7 +168,30 @@ fn cannot(path: &Path, error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grid;
     use super::*;
+
+    /// Ends the sweep at its first line.
+    struct Stops<'a>(&'a AtomicBool);
+
+    impl Progress for Stops<'_> {
+        fn step(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_line_does_not_wait_for_the_points_behind_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let words = ["strategy=recreate", "seed=1-40", "samples=20000"].map(str::to_owned);
+        let (points, strategies) = grid::points(&words).unwrap();
+        let stop = AtomicBool::new(false);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let run = || Store::open(dir.path())?.run(&points, &strategies, &stop, &mut Stops(&stop));
+        let done = pool.install(run).unwrap().0.len();
+        assert!((1..10).contains(&done), "{done}");
+        assert_eq!(std::fs::read_to_string(dir.path().join(FILE)).unwrap().lines().count(), done);
+    }
 
     #[test]
     fn a_folder_is_one_sweeps_at_a_time() {
