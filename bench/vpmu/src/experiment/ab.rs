@@ -272,22 +272,23 @@ fn sample(turn: &Record) -> Sample {
     sample
 }
 
-/// Returns names of both sides, BASE → NEW, for the arms that only one side has, if the other has as many: they run in one place.
+/// Returns names of both sides, BASE → NEW, for the arms that only one side has, if both have as many arms: the two run in one place.
 fn names(sides: &Both<Record>) -> Result<BTreeMap<String, String>, Error> {
     let of = |side: usize| sides[side].arms.iter().map(|arm| arm.name.as_str());
-    let lone = |side: usize| of(side).filter(|name| sides[1 - side].arm(name).is_none()).collect::<Vec<&str>>();
-    let [base, new] = [lone(0), lone(1)];
-    let is_shared = of(0).any(|name| !NO_STRATEGY.contains(&name) && sides[1].arm(name).is_some());
-    if base.len() != new.len() && !is_shared {
+    let is_lone = |side: usize, name: &str| sides[1 - side].arm(name).is_none();
+    let (as_many, lone) = (of(0).count() == of(1).count(), of(0).filter(|name| is_lone(0, name)).count());
+    let in_place = of(0).zip(of(1)).filter(|(base, new)| as_many && is_lone(0, base) && is_lone(1, new));
+    let both: Vec<(&str, &str)> = in_place.collect();
+    let is_shared = of(0).any(|name| !NO_STRATEGY.contains(&name) && !is_lone(0, name));
+    if both.len() < lone && (as_many || !is_shared) {
         return Err(Error::usage(
             "the arms of BASE and NEW cannot be paired",
             [0, 1].map(|side| of(side).collect::<Vec<_>>().join(", ")).join(" against "),
             "give both the same strategies, or as many in the same order",
         ));
     }
-    let both = base.iter().zip(&new).filter(|_| base.len() == new.len());
-    let named = |(base, new): (&&str, &&str)| [*base, *new].map(|name| (name.to_owned(), format!("{base} → {new}")));
-    Ok(both.flat_map(named).collect())
+    let named = |(base, new): (&str, &str)| [base, new].map(|name| (name.to_owned(), format!("{base} → {new}")));
+    Ok(both.into_iter().flat_map(named).collect())
 }
 
 #[cfg(test)]
@@ -317,8 +318,10 @@ mod tests {
         assert_eq!(pairs("a floor", "a floor").as_deref(), Ok("a, floor"));
         assert_eq!(pairs("a b floor", "b a floor").as_deref(), Ok("a, b, floor"));
         assert_eq!(pairs("a floor", "mine floor").as_deref(), Ok("a → mine, floor"));
-        assert_eq!(pairs("a b", "b c").as_deref(), Ok("a → c, b"));
+        assert_eq!(pairs("a b floor", "a c floor").as_deref(), Ok("a, b → c, floor"));
         assert_eq!(pairs("a b floor", "b floor").as_deref(), Ok("b, floor"));
+        let crossed = pairs("a b floor", "b c floor").unwrap_err();
+        assert_eq!((crossed.exit, &*crossed.why), (Exit::Usage, "a, b, floor against b, c, floor"));
         let floor_alone = pairs("a b floor kvm", "c floor kvm").unwrap_err();
         assert_eq!((floor_alone.exit, &*floor_alone.why), (Exit::Usage, "a, b, floor, kvm against c, floor, kvm"));
     }
