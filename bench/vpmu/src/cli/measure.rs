@@ -84,15 +84,15 @@ pub(super) struct Found {
     pub(super) documents: Vec<Document>,
     /// Their files.
     pub(super) kept: Vec<Kept>,
-    /// The error that ended the last one, after which nothing more is measured.
+    /// The first error.
     pub(super) failed: Option<Error>,
 }
 
-/// Measures by each plan, one after the other, until one fails or the user ends them. Where this host cannot measure it simulates
-/// if it `falls_back`.
+/// Measures by each plan, one after the other, until the user ends them, or one fails unless it `goes_on`. Where this host cannot
+/// measure it simulates if it `falls_back`.
 pub(super) fn measure_each(
     on: On<'_>,
-    falls_back: bool,
+    (falls_back, goes_on): (bool, bool),
     options: &ResultOptions,
     plans: &[MakePlan<'_>],
     command_line: &[String],
@@ -103,14 +103,14 @@ pub(super) fn measure_each(
         match measure(on, *plan, falls_back.then_some(is_first), options, command_line) {
             Ok(((document, error), kept)) => {
                 found.documents.push(document);
-                found.failed = error.or_else(|| kept.failed.clone());
+                found.failed = found.failed.or(error).or_else(|| kept.failed.clone());
                 found.kept.push(kept);
             }
             Err(error) if is_first => return Err(error),
             // What was measured before is shown.
-            Err(error) => found.failed = Some(error),
+            Err(error) => found.failed = found.failed.or(Some(error)),
         }
-        if found.failed.is_some() || sys::stopped() {
+        if found.failed.is_some() && !goes_on || sys::stopped() {
             break;
         }
     }
@@ -136,7 +136,7 @@ pub(super) fn measure_all(
         baseline.check(options, &name).map(|()| name)
     };
     let names = plans.iter().map(checked).collect::<Result<Vec<String>, Error>>()?;
-    let measured = measure_each(on, is_bare, options, plans, command_line)?;
+    let measured = measure_each(on, (is_bare, false), options, plans, command_line)?;
     let Found { documents: mut found, mut kept, mut failed } = measured;
     // What was chosen of all workloads is in the file of each.
     if add_choice(&mut found) {
