@@ -13,9 +13,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use results::compare::{self, CompareSpec, Comparison, ROUNDS, doubt_of, per_pmi};
-use results::document::{KVM_ARMS, Record, Status, Tool};
+use results::document::{GuestArm, KVM_ARMS, MsrCount, Record, Status, Tool};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::metric::{EXIT_PATH, is_main};
 use results::paired::p50;
 use results::table::layout::time;
 use results::verdict::Limits;
@@ -31,6 +32,8 @@ use crate::terminal::progress::Progress;
 pub const NAME: &str = "ab";
 /// Pairs of a run that its time bounds.
 const OPEN_ENDED: u64 = 1_000_000;
+/// The parameter that has the definitions of strategies.
+const STRATEGIES: &str = "strategies";
 /// Arms that are on both sides whatever was asked for.
 const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
 
@@ -180,7 +183,8 @@ pub fn run(
             }
             let turn = Record { started_unix: at.index, path: PathBuf::new(), ..named(turn, names) };
             let sample = sample(&turn);
-            turns.borrow_mut()[side].push(turn);
+            let of_side = &mut turns.borrow_mut()[side];
+            of_side.push(kept(turn, of_side.first()));
             Ok(Some(sample))
         })
     };
@@ -249,13 +253,48 @@ fn parameters(spec: &AbSpec, first: &Both<Record>) -> Value {
     })
 }
 
-/// Returns a turn whose arms have these names, without histograms, of which there would be thousands.
+/// Returns a turn whose arms have these names.
 fn named(mut turn: Record, names: &BTreeMap<String, String>) -> Record {
     for arm in &mut turn.arms {
         names.get(&arm.name).iter().for_each(|name| arm.name.clone_from(name));
-        arm.metrics.values_mut().for_each(|summary| summary.histogram = None);
     }
     turn
+}
+
+/// Returns what `compare` reads of a turn: a night has tens of thousands. What strategies are is that of the first turn if it is the
+/// same.
+fn kept(turn: Record, first: Option<&Record>) -> Record {
+    let Record { mut arms, mut parameters, host, .. } = turn;
+    for arm in &mut arms {
+        arm.metrics.retain(|key, _| is_main(key));
+        arm.metrics.values_mut().for_each(|summary| summary.histogram = None);
+        arm.rounds.metrics.retain(|key, _| is_main(key) || key == EXIT_PATH.key);
+        let exits = MsrCount { reads: arm.own.all_exits(), ..<_>::default() };
+        arm.own = GuestArm {
+            msr_exits: BTreeMap::from([("all".to_owned(), exits)]),
+            last_error: None,
+            phases: <_>::default(),
+            event_counts: Vec::new(),
+            linux: None,
+            ..std::mem::take(&mut arm.own)
+        };
+    }
+    if first.is_some_and(|first| first.parameters.get(STRATEGIES) == parameters.get(STRATEGIES)) {
+        parameters.remove(STRATEGIES);
+    }
+    // The facts that must be alike; what else a host has is in the document.
+    let host = HostFacts {
+        name: None,
+        boot: None,
+        cpu_vendor: None,
+        perf_pmus: Vec::new(),
+        tracefs: None,
+        clocksource: None,
+        quota: None,
+        tuning: <_>::default(),
+        ..host
+    };
+    Record { arms, parameters, host, command_line: Vec::new(), warnings: Vec::new(), answer: Vec::new(), ..turn }
 }
 
 /// Returns the figures of a turn's arms that are whole.
@@ -361,6 +400,30 @@ mod tests {
         assert!(cut.iter().flatten().all(|why| why == "incomplete: its run is inconclusive") && cut[0].is_some());
         let other = turn(0, &|document| document["parameters"]["backend"] = json!("c"));
         assert!(is_of(&other) != is_of(&sound) && is_of(&regressed) == is_of(&sound));
+    }
+
+    #[test]
+    fn what_is_kept_of_turns_compares_as_they_do() {
+        let turns = |side: u64| {
+            let time = move |pair: u64, round: u64| 70_000 + pair * 37 % 11 * 90 + round + side * 3_000;
+            (0..8).map(move |pair| record(6, pair, |_, round| time(pair, round))).collect::<Vec<Record>>()
+        };
+        let sides = [turns(0), turns(1)];
+        let compared = |[base, new]: &Both<Vec<Record>>| {
+            let metrics = vec!["nmi_handler_ns".to_owned()];
+            let asked = CompareSpec { metrics, turns: true, unlike_hosts_allowed: true, ..CompareSpec::default() };
+            compare::compare(("a", base), ("b", new), &asked).unwrap()
+        };
+        let kept = sides.clone().map(|turns| {
+            turns.into_iter().fold(Vec::new(), |mut all: Vec<Record>, turn| {
+                all.push(kept(turn, all.first()));
+                all
+            })
+        });
+        let found = compared(&sides);
+        assert_eq!(found, compared(&kept));
+        assert!(found.exit == 1 && found.rows().any(|row| row.metric == "exits/PMI"), "{}", found.verdict);
+        assert!(kept[0][0].parameters.contains_key(STRATEGIES) && !kept[0][1].parameters.contains_key(STRATEGIES));
     }
 
     #[test]
