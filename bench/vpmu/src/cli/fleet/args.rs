@@ -113,7 +113,8 @@ pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(P
     for (name, elements) in fleet::groups(&elements, by_kind) {
         if plan.variants.iter().any(|variant| variant.name == name[1] && own(variant)) {
             check(line(&elements[0].words)).map_err(|error| {
-                let key = error.what.split_once("unexpected argument '--").and_then(|(_, rest)| rest.split('\'').next());
+                let key =
+                    error.what.split_once("unexpected argument '--").and_then(|(_, rest)| rest.split('\'').next());
                 let at = plan.experiments.iter().position(|one| one.name == name[0]);
                 let line = at.zip(key).and_then(|(at, key)| line_of(&plan.text, at, key));
                 let line = line.map_or_else(String::new, |line| format!("line {line}: "));
