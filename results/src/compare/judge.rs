@@ -146,7 +146,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     request.check(&pairs.iter().flat_map(Pair::all).collect::<Vec<_>>())?;
     let left_out = |record: &Record| format!("left out of NEW, as it is a run of BASE: {}", record.path.display());
     notes.extend(own.into_iter().map(left_out));
-    let mut missing = lacks.then_some("NEW lacks a workload that BASE has");
+    let mut missing = lacks.then(|| "NEW lacks a workload that BASE has".to_owned());
     let (mut groups, mut unlike) = (Vec::new(), BTreeSet::new());
     for pair in &pairs {
         let differ = facts::differences(&pair.sides[0], &pair.sides[1]);
@@ -187,7 +187,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     notes.retain(|note| said.insert(note.clone()));
     let sides = [side((base.0, &sides[0])), side((new.0, &sides[1]))];
     let unlike = (unlike.into_iter().collect(), request.unlike_hosts_allowed);
-    Ok(Comparison::of(sides, groups, unlike, notes, missing))
+    Ok(Comparison::of(sides, groups, unlike, notes, missing.as_deref()))
 }
 
 /// Compares the arms of one result that are asked for with the first of them.

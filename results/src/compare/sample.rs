@@ -78,7 +78,7 @@ pub(super) struct Sample {
 }
 
 /// Samples, and what keeps "no regression" from being said of them.
-type Found = (Vec<Sample>, Option<&'static str>);
+type Found = (Vec<Sample>, Option<String>);
 
 /// Returns every arm and metric of a pair, in the documents' order.
 pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> Found {
@@ -94,10 +94,11 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
     for name in names {
         let arms = pair.sides.each_ref().map(|side| side.iter().filter_map(|one| one.arm(name)).collect::<Vec<_>>());
         if let Some(lacks) = arms.iter().position(Vec::is_empty) {
-            missing = Some("an arm is on one side only");
             let other = SIDES[1 - lacks];
             let remedy = if pair.turns { "" } else { "; --arm LIST compares only what both have" };
-            notes.push(format!("only in {other}: arm {name}{remedy}"));
+            let note = format!("only in {other}: arm {name}");
+            notes.push(format!("{note}{remedy}"));
+            missing = Some(note);
         }
         let all = || arms.iter().flatten();
         let mut metrics: BTreeSet<&String> = all().flat_map(|arm| arm.metrics.keys()).collect();
@@ -106,8 +107,8 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             notes.push(format!("{name}: not compared: {why}"));
         }
         let doubt = pair.doubt(name).or_else(|| spoilt.clone());
-        let many = doubt.as_ref().is_some_and(|why| pair.turns && left_out(pair, name, why, notes));
-        missing = many.then_some("a twentieth of an arm's rounds is left out").or(missing);
+        let why = doubt.as_ref().filter(|_| pair.turns);
+        missing = why.and_then(|why| left_out(pair, name, why, notes)).or(missing);
         let not_whole = doubt.filter(|_| !pair.turns).map(|why| format!("not whole: {why}"));
         metrics.retain(|metric| asked(&request.metrics, metric));
         let of_metric = |metric: &String| {
@@ -131,8 +132,8 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
     (found, missing)
 }
 
-/// Says how many pairs an arm of turns lacks, as it is not whole in one; returns whether these are more than few.
-fn left_out(pair: &Pair<'_>, name: &str, why: &str, notes: &mut Vec<String>) -> bool {
+/// Says how many pairs an arm of turns lacks, as it is not whole in one; returns what it says if these are more than few.
+fn left_out(pair: &Pair<'_>, name: &str, why: &str, notes: &mut Vec<String>) -> Option<String> {
     let bad = |turn: &&Record| {
         let whole = turn.arm(name)?.rounds.complete.iter().filter(|complete| **complete).count();
         // Where no round is to blame all are.
@@ -142,8 +143,9 @@ fn left_out(pair: &Pair<'_>, name: &str, why: &str, notes: &mut Vec<String>) -> 
     let [base, new] = &pair.sides;
     let of_pair = |(base, new)| Some(bad(base).into_iter().chain(bad(new)).sum()).filter(|bad| *bad > 0);
     let out: Vec<usize> = base.iter().zip(new).filter_map(of_pair).collect();
-    notes.push(format!("{name}: {} of {} pairs are left out: {why}", out.len(), base.len()));
-    !are_few(out.iter().sum(), 2 * ROUNDS * base.len())
+    let note = format!("{name}: {} of {} pairs are left out: {why}", out.len(), base.len());
+    notes.push(note.clone());
+    (!are_few(out.iter().sum(), 2 * ROUNDS * base.len())).then_some(note)
 }
 
 /// Returns whether a name is asked for by a list, which is empty for all.

@@ -185,10 +185,10 @@ fn of_all<'a>(
     choose(strategies, true).filter(|(one, ..)| one.results == documents.len())
 }
 
-/// Adds to the answers of several results what the first line says of each: the chosen strategy beside another.
-pub fn add_choice(documents: &mut [Document]) {
+/// Adds to the answers of results what the first line says of each: the chosen strategy beside another. Returns whether there is one.
+pub fn add_choice(documents: &mut [Document]) -> bool {
     let strategies = ranked(documents).0;
-    let Some((chosen, ..)) = of_all(documents, &strategies) else { return };
+    let Some((chosen, ..)) = of_all(documents, &strategies) else { return false };
     for document in documents {
         let own = answers::of(document, metric(document).key).into_iter().find(|own| own.arm == chosen.strategy);
         let choice = own.zip(beside(document, &chosen.strategy)).map(|(own, (base, found))| Answer {
@@ -198,6 +198,7 @@ pub fn add_choice(documents: &mut [Document]) {
         });
         document.answer.extend(choice.map(|choice| json!(choice)));
     }
+    true
 }
 
 /// Describes the strategy that the rule of `advise` chooses, beside others in each workload.

@@ -15,7 +15,7 @@ use results::table::layout::plural;
 use trace::read::Trace;
 
 use super::files;
-use super::measure::{Found, MakePlan, measure_each, named_model, tried};
+use super::measure::{Found, Kept, MakePlan, measure_each, named_model, tried};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
@@ -113,9 +113,9 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
     // Whatever can be refused is refused before anything is measured.
     makes.iter().try_for_each(|make| tried(model.as_ref(), *make).map(drop))?;
     let on = (&host.behind.backend, None, model.as_ref());
-    let Found { documents, saved, failed } = measure_each(on, false, &args.result, &makes, command_line)?;
+    let Found { documents, kept, failed } = measure_each(on, (false, true), &args.result, &makes, command_line)?;
     let records = documents.iter().map(record).collect::<Result<Vec<_>, _>>()?;
-    let done = show(args, &records, saved.first().map(PathBuf::as_path), left_out)?;
+    let done = show(args, &records, kept.iter().find_map(Kept::path), left_out)?;
     let cut = || Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept");
     failed.or_else(|| sys::stopped().then(cut)).map_or(Ok(done), Err)
 }

@@ -1,7 +1,7 @@
 //! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use host_pmu::backend::BackendKey;
 use results::answers::exit;
@@ -83,34 +83,34 @@ fn measure(
 pub(super) struct Found {
     pub(super) documents: Vec<Document>,
     /// Their files.
-    pub(super) saved: Vec<PathBuf>,
-    /// The error that ended the last one, after which nothing more is measured.
+    pub(super) kept: Vec<Kept>,
+    /// The first error.
     pub(super) failed: Option<Error>,
 }
 
-/// Measures by each plan, one after the other, until one fails or the user ends them. Where this host cannot measure it simulates
-/// if it `falls_back`.
+/// Measures by each plan, one after the other, until the user ends them, or one fails unless it `goes_on`. Where this host cannot
+/// measure it simulates if it `falls_back`.
 pub(super) fn measure_each(
     on: On<'_>,
-    falls_back: bool,
+    (falls_back, goes_on): (bool, bool),
     options: &ResultOptions,
     plans: &[MakePlan<'_>],
     command_line: &[String],
 ) -> Result<Found, Error> {
-    let mut found = Found { documents: Vec::new(), saved: Vec::new(), failed: None };
+    let mut found = Found { documents: Vec::new(), kept: Vec::new(), failed: None };
     for plan in plans {
         let is_first = found.documents.is_empty();
         match measure(on, *plan, falls_back.then_some(is_first), options, command_line) {
             Ok(((document, error), kept)) => {
                 found.documents.push(document);
-                found.saved.extend(kept.path().map(Path::to_owned));
-                found.failed = error.or(kept.failed);
+                found.failed = found.failed.or(error).or_else(|| kept.failed.clone());
+                found.kept.push(kept);
             }
             Err(error) if is_first => return Err(error),
             // What was measured before is shown.
-            Err(error) => found.failed = Some(error),
+            Err(error) => found.failed = found.failed.or(Some(error)),
         }
-        if found.failed.is_some() || sys::stopped() {
+        if found.failed.is_some() && !goes_on || sys::stopped() {
             break;
         }
     }
@@ -136,7 +136,15 @@ pub(super) fn measure_all(
         baseline.check(options, &name).map(|()| name)
     };
     let names = plans.iter().map(checked).collect::<Result<Vec<String>, Error>>()?;
-    let Found { documents: mut found, saved, mut failed } = measure_each(on, is_bare, options, plans, command_line)?;
+    let measured = measure_each(on, (is_bare, false), options, plans, command_line)?;
+    let Found { documents: mut found, mut kept, mut failed } = measured;
+    // What was chosen of all workloads is in the file of each.
+    if add_choice(&mut found) {
+        for (document, kept) in found.iter().zip(&mut kept) {
+            kept.save(document)?;
+            failed = failed.or_else(|| kept.failed.clone());
+        }
+    }
     if failed.is_none() && found.len() < plans.len() {
         complain(&format!("warning: interrupted: {} of {} workloads were measured", found.len(), plans.len()));
     }
@@ -151,15 +159,11 @@ pub(super) fn measure_all(
         last.ended_by(failed.as_ref());
     }
     if options.json.json {
-        if found.len() > 1 {
-            add_choice(&mut found);
-        }
         found.iter().try_for_each(|document| print(&document.to_json()?))?;
     } else {
         let mut report = table::report(&found, *verbose);
         report.notes((!verbose).then_some("vpmu -v: percentiles, host work by kind"));
-        let saved: Vec<_> = saved.iter().map(|path| format!("saved: {}\n", path.display())).collect();
-        print(&(report.text(columns()) + &saved.concat()))?;
+        print(&(report.text(columns()) + &kept.iter().map(Kept::line).collect::<String>()))?;
     }
     let mut printed = BTreeSet::new();
     for document in &found {
@@ -280,7 +284,7 @@ fn fall_back(plan: MakePlan<'_>, error: &Error, is_first: bool) -> Result<Ready,
 }
 
 /// The document of a run, as a file. A full disk neither ends the run nor hides its table.
-struct Kept {
+pub(super) struct Kept {
     folder: Option<OutputFolder>,
     opened_unix: u64,
     /// Why the last write failed, if it did.
@@ -309,7 +313,7 @@ impl Kept {
     }
 
     /// Returns the document's path, once it is written.
-    fn path(&self) -> Option<&Path> {
+    pub(super) fn path(&self) -> Option<&Path> {
         self.folder.as_ref().and_then(OutputFolder::path).filter(|_| self.failed.is_none())
     }
 

@@ -13,9 +13,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use results::compare::{self, CompareSpec, Comparison, ROUNDS, doubt_of, per_pmi};
-use results::document::{KVM_ARMS, Record, Status, Tool};
+use results::document::{GuestArm, KVM_ARMS, MsrCount, Record, Status, Tool};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::metric::{EXIT_PATH, is_main};
 use results::paired::p50;
 use results::table::layout::time;
 use results::verdict::Limits;
@@ -31,6 +32,8 @@ use crate::terminal::progress::Progress;
 pub const NAME: &str = "ab";
 /// Pairs of a run that its time bounds.
 const OPEN_ENDED: u64 = 1_000_000;
+/// The parameter that has the definitions of strategies.
+const STRATEGIES: &str = "strategies";
 /// Arms that are on both sides whatever was asked for.
 const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
 
@@ -180,7 +183,8 @@ pub fn run(
             }
             let turn = Record { started_unix: at.index, path: PathBuf::new(), ..named(turn, names) };
             let sample = sample(&turn);
-            turns.borrow_mut()[side].push(turn);
+            let of_side = &mut turns.borrow_mut()[side];
+            of_side.push(kept(turn, of_side.first()));
             Ok(Some(sample))
         })
     };
@@ -249,13 +253,48 @@ fn parameters(spec: &AbSpec, first: &Both<Record>) -> Value {
     })
 }
 
-/// Returns a turn whose arms have these names, without histograms, of which there would be thousands.
+/// Returns a turn whose arms have these names.
 fn named(mut turn: Record, names: &BTreeMap<String, String>) -> Record {
     for arm in &mut turn.arms {
         names.get(&arm.name).iter().for_each(|name| arm.name.clone_from(name));
-        arm.metrics.values_mut().for_each(|summary| summary.histogram = None);
     }
     turn
+}
+
+/// Returns what `compare` reads of a turn: a night has tens of thousands. What strategies are is that of the first turn if it is the
+/// same.
+fn kept(turn: Record, first: Option<&Record>) -> Record {
+    let Record { mut arms, mut parameters, host, .. } = turn;
+    for arm in &mut arms {
+        arm.metrics.retain(|key, _| is_main(key));
+        arm.metrics.values_mut().for_each(|summary| summary.histogram = None);
+        arm.rounds.metrics.retain(|key, _| is_main(key) || key == EXIT_PATH.key);
+        let exits = MsrCount { reads: arm.own.all_exits(), ..<_>::default() };
+        arm.own = GuestArm {
+            msr_exits: BTreeMap::from([("all".to_owned(), exits)]),
+            last_error: None,
+            phases: <_>::default(),
+            event_counts: Vec::new(),
+            linux: None,
+            ..std::mem::take(&mut arm.own)
+        };
+    }
+    if first.is_some_and(|first| first.parameters.get(STRATEGIES) == parameters.get(STRATEGIES)) {
+        parameters.remove(STRATEGIES);
+    }
+    // The facts that must be alike; what else a host has is in the document.
+    let host = HostFacts {
+        name: None,
+        boot: None,
+        cpu_vendor: None,
+        perf_pmus: Vec::new(),
+        tracefs: None,
+        clocksource: None,
+        quota: None,
+        tuning: <_>::default(),
+        ..host
+    };
+    Record { arms, parameters, host, command_line: Vec::new(), warnings: Vec::new(), answer: Vec::new(), ..turn }
 }
 
 /// Returns the figures of a turn's arms that are whole.
@@ -272,22 +311,23 @@ fn sample(turn: &Record) -> Sample {
     sample
 }
 
-/// Returns names of both sides, BASE → NEW, for the arms that only one side has, if the other has as many: they run in one place.
+/// Returns names of both sides, BASE → NEW, for the arms that only one side has, if both have as many arms: the two run in one place.
 fn names(sides: &Both<Record>) -> Result<BTreeMap<String, String>, Error> {
     let of = |side: usize| sides[side].arms.iter().map(|arm| arm.name.as_str());
-    let lone = |side: usize| of(side).filter(|name| sides[1 - side].arm(name).is_none()).collect::<Vec<&str>>();
-    let [base, new] = [lone(0), lone(1)];
-    let is_shared = of(0).any(|name| !NO_STRATEGY.contains(&name) && sides[1].arm(name).is_some());
-    if base.len() != new.len() && !is_shared {
+    let is_lone = |side: usize, name: &str| sides[1 - side].arm(name).is_none();
+    let (as_many, lone) = (of(0).count() == of(1).count(), of(0).filter(|name| is_lone(0, name)).count());
+    let in_place = of(0).zip(of(1)).filter(|(base, new)| as_many && is_lone(0, base) && is_lone(1, new));
+    let both: Vec<(&str, &str)> = in_place.collect();
+    let is_shared = of(0).any(|name| !NO_STRATEGY.contains(&name) && !is_lone(0, name));
+    if both.len() < lone && (as_many || !is_shared) {
         return Err(Error::usage(
             "the arms of BASE and NEW cannot be paired",
             [0, 1].map(|side| of(side).collect::<Vec<_>>().join(", ")).join(" against "),
             "give both the same strategies, or as many in the same order",
         ));
     }
-    let both = base.iter().zip(&new).filter(|_| base.len() == new.len());
-    let named = |(base, new): (&&str, &&str)| [*base, *new].map(|name| (name.to_owned(), format!("{base} → {new}")));
-    Ok(both.flat_map(named).collect())
+    let named = |(base, new): (&str, &str)| [base, new].map(|name| (name.to_owned(), format!("{base} → {new}")));
+    Ok(both.into_iter().flat_map(named).collect())
 }
 
 #[cfg(test)]
@@ -317,8 +357,10 @@ mod tests {
         assert_eq!(pairs("a floor", "a floor").as_deref(), Ok("a, floor"));
         assert_eq!(pairs("a b floor", "b a floor").as_deref(), Ok("a, b, floor"));
         assert_eq!(pairs("a floor", "mine floor").as_deref(), Ok("a → mine, floor"));
-        assert_eq!(pairs("a b", "b c").as_deref(), Ok("a → c, b"));
+        assert_eq!(pairs("a b floor", "a c floor").as_deref(), Ok("a, b → c, floor"));
         assert_eq!(pairs("a b floor", "b floor").as_deref(), Ok("b, floor"));
+        let crossed = pairs("a b floor", "b c floor").unwrap_err();
+        assert_eq!((crossed.exit, &*crossed.why), (Exit::Usage, "a, b, floor against b, c, floor"));
         let floor_alone = pairs("a b floor kvm", "c floor kvm").unwrap_err();
         assert_eq!((floor_alone.exit, &*floor_alone.why), (Exit::Usage, "a, b, floor, kvm against c, floor, kvm"));
     }
@@ -358,6 +400,30 @@ mod tests {
         assert!(cut.iter().flatten().all(|why| why == "incomplete: its run is inconclusive") && cut[0].is_some());
         let other = turn(0, &|document| document["parameters"]["backend"] = json!("c"));
         assert!(is_of(&other) != is_of(&sound) && is_of(&regressed) == is_of(&sound));
+    }
+
+    #[test]
+    fn what_is_kept_of_turns_compares_as_they_do() {
+        let turns = |side: u64| {
+            let time = move |pair: u64, round: u64| 70_000 + pair * 37 % 11 * 90 + round + side * 3_000;
+            (0..8).map(move |pair| record(6, pair, |_, round| time(pair, round))).collect::<Vec<Record>>()
+        };
+        let sides = [turns(0), turns(1)];
+        let compared = |[base, new]: &Both<Vec<Record>>| {
+            let metrics = vec!["nmi_handler_ns".to_owned()];
+            let asked = CompareSpec { metrics, turns: true, unlike_hosts_allowed: true, ..CompareSpec::default() };
+            compare::compare(("a", base), ("b", new), &asked).unwrap()
+        };
+        let kept = sides.clone().map(|turns| {
+            turns.into_iter().fold(Vec::new(), |mut all: Vec<Record>, turn| {
+                all.push(kept(turn, all.first()));
+                all
+            })
+        });
+        let found = compared(&sides);
+        assert_eq!(found, compared(&kept));
+        assert!(found.exit == 1 && found.rows().any(|row| row.metric == "exits/PMI"), "{}", found.verdict);
+        assert!(kept[0][0].parameters.contains_key(STRATEGIES) && !kept[0][1].parameters.contains_key(STRATEGIES));
     }
 
     #[test]

@@ -113,18 +113,37 @@ pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(P
     for (name, elements) in fleet::groups(&elements, by_kind) {
         if plan.variants.iter().any(|variant| variant.name == name[1] && own(variant)) {
             check(line(&elements[0].words)).map_err(|error| {
-                let unknown = ["unexpected argument '--", "there is no key '"].iter();
-                let key = unknown
-                    .filter_map(|before| error.what.split_once(before))
-                    .find_map(|(_, rest)| rest.split('\'').next());
-                let line = key.and_then(|key| plan.text.lines().position(|line| line.contains(key)));
-                let line = line.map_or_else(String::new, |line| format!("line {}: ", line + 1));
+                let key =
+                    error.what.split_once("unexpected argument '--").and_then(|(_, rest)| rest.split('\'').next());
+                let at = plan.experiments.iter().position(|one| one.name == name[0]);
+                let line = at.zip(key).and_then(|(at, key)| line_of(&plan.text, at, key));
+                let line = line.map_or_else(String::new, |line| format!("line {line}: "));
                 let why = format!("{line}experiment '{}', variant '{}': {error}", name[0], name[1]);
                 refused(&path.display().to_string(), why)
             })?;
         }
     }
     Ok((plan, elements))
+}
+
+/// Returns the number of the line that gives an option of the experiment at this place, or of a variant.
+fn line_of(plan: &str, at: usize, key: &str) -> Option<usize> {
+    let gives = |line: &str| {
+        let is_alone = |before: &str| !before.ends_with(|last: char| last.is_alphanumeric() || "-_".contains(last));
+        let has_value = |after: &str| after.trim_start_matches('"').trim_start().starts_with('=');
+        let is_key = |(start, _)| is_alone(&line[..start]) && has_value(&line[start + key.len()..]);
+        !line.trim_start().starts_with('#') && line.match_indices(key).any(is_key)
+    };
+    let (mut experiments, mut is_here) = (0, false);
+    let found = plan.lines().position(|line| {
+        if line.trim_start().starts_with("[[") {
+            let is_experiment = line.trim_start().starts_with("[[experiment]]");
+            is_here = !is_experiment || experiments == at;
+            experiments += usize::from(is_experiment);
+        }
+        is_here && gives(line)
+    });
+    found.map(|line| line + 1)
 }
 
 /// Runs `vpmu fleet plan`.
@@ -154,4 +173,18 @@ pub(super) fn plan(path: &Path, json: bool, check: Check<'_>) -> Result<Exit, Er
 
 fn seconds(seconds: u64) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_an_option_is_the_one_that_gives_it() {
+        let plan = "# rows = 1\nname = 'rows'\n[[experiment]]\nrun = 'sim'\noptions = { rounds = 3, no-rows = 1 }\n\
+                    [[experiment]]\n# rows = 2\nname = 'b'\noptions = { seed=1, rows=2 }\n[[variant]]\noptions.cpu = 1\n";
+        assert_eq!([0, 1].map(|at| line_of(plan, at, "rows")), [None, Some(9)]);
+        assert_eq!([0, 1].map(|at| line_of(plan, at, "rounds")), [Some(5), None]);
+        assert_eq!([0, 1].map(|at| line_of(plan, at, "cpu")), [Some(11); 2]);
+    }
 }

@@ -92,6 +92,9 @@ fn axes(words: &[String]) -> Result<Axes, Error> {
         if key == "trace" {
             return Err(refuse("a trace has its own guest", "give it to vpmu advise, or vpmu sim".to_owned()));
         }
+        if key == "cost" {
+            return Err(refuse("each cost is an axis", "give cost.NAME=LIST, e.g. cost.open=1,10".to_owned()));
+        }
         let values = if key == "seed" { of_ranges(&values)? } else { values.into_iter().map(str::to_owned).collect() };
         of_keys::<SimSpec>(&Keys::from([(key.to_owned(), values[0].clone())]))?;
         if axes.insert(key.to_owned(), values).is_some() {
