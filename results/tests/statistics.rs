@@ -35,7 +35,7 @@ struct Row {
 }
 
 fn rows(name: &str) -> Vec<Row> {
-    let mut all: BTreeMap<_, _> = toml::from_str(include_str!("statistics.toml")).expect("tables of rows");
+    let mut all: BTreeMap<String, Vec<Row>> = toml::from_str(include_str!("statistics.toml")).expect("tables of rows");
     all.remove(name).expect("a table")
 }
 
