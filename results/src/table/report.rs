@@ -124,16 +124,16 @@ impl Report {
         out
     }
 
-    /// Formats the cases as a JUnit report. A suite of its own has what keeps the whole from a verdict.
+    /// Formats the cases as a JUnit report. A suite of its own has what keeps the whole from a verdict, or is an error.
     ///
     /// # Errors
     /// Exit 70: the template is wrong.
     pub fn junit(&self) -> Result<String, Error> {
         let mut suites = self.suites.clone();
-        if let Some((Exit::Inconclusive, why)) = &self.verdict {
-            let (name, class) = ("verdict".to_owned(), "vpmu".to_owned());
-            let open = Case { name, class, verdict: Verdict::Inconclusive, message: why.clone() };
-            suites.push(("verdict".to_owned(), vec![open]));
+        match &self.verdict {
+            Some((Exit::Inconclusive, why)) => suites.push(junit::open("verdict", Some(Verdict::Inconclusive), why)),
+            Some((Exit::Usage | Exit::Host | Exit::Internal, why)) => suites.push(junit::open("verdict", None, why)),
+            _ => {}
         }
         junit::junit(&self.title, &suites)
     }

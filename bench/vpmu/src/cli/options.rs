@@ -1,5 +1,6 @@
 //! Options that several commands share, each with one meaning: what is compared, where a result goes, and its baseline.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,6 +9,8 @@ use results::error::{Error, Exit};
 use results::read::{self, RESULTS};
 use results::write::OutputFolder;
 
+use crate::experiment::nmi_latency::spec as nmi_latency;
+use crate::experiment::{guest_stat, stat_setup};
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::terminal::console::complain;
 
@@ -76,22 +79,29 @@ pub struct BaselineOptions {
     pub save_baseline: Option<String>,
 }
 
+/// The experiments whose results are kept. A document's name begins with its experiment.
+const EXPERIMENTS: [&str; 3] = [nmi_latency::NAME, guest_stat::NAME, stat_setup::NAME];
+
 impl BaselineOptions {
     /// Returns the baseline's document of that name, in the folder of results: a file for each experiment.
     fn document(&self, result: &ResultOptions, name: &str) -> Option<PathBuf> {
         Some(read::baseline_folder(&result.folder(), self.save_baseline.as_ref()?).join(format!("{name}.json")))
     }
 
-    /// Refuses one that is there.
+    /// Refuses one that has a document of the experiment, of whatever workload: `compare` would pool the two.
     pub(super) fn check(&self, result: &ResultOptions, name: &str) -> Result<(), Error> {
-        match self.document(result, name) {
-            Some(path) if path.exists() => Err(Error::usage(
-                format!("baseline {} already exists", path.display()),
-                "replacing it changes later comparisons",
+        let Some(path) = self.document(result, name) else { return Ok(()) };
+        let folder = path.parent().unwrap_or(&path);
+        let experiment = EXPERIMENTS.into_iter().find(|one| name.starts_with(one)).unwrap_or(name);
+        let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let of_it = |name: &OsString| name.to_string_lossy().starts_with(experiment);
+        match names.filter(of_it).min() {
+            Some(there) => Err(Error::usage(
+                format!("baseline {} already exists", folder.join(there).display()),
+                "replacing it or adding to it changes later comparisons",
                 "give another name, or remove it",
             )),
-            Some(path) => OutputFolder::open(path.parent().unwrap_or(&path)).map(drop),
-            None => Ok(()),
+            None => OutputFolder::open(folder).map(drop),
         }
     }
 
