@@ -14,16 +14,16 @@ pub struct Case {
     pub name: String,
     /// Its class, with dots.
     pub class: String,
-    /// Slower is a failure; what is open or not judged is skipped.
-    pub verdict: Verdict,
+    /// Slower is a failure; what is open or not judged is skipped; what broke before a verdict is an error.
+    pub verdict: Option<Verdict>,
     /// Its size and reason, for a case that is neither faster nor unchanged.
     pub message: String,
 }
 
-/// Builds a suite of one skipped case: what keeps the whole from a verdict.
-pub fn open(suite: &str, why: &str) -> (String, Vec<Case>) {
+/// Builds a suite of one case: what keeps the whole from a verdict, or is an error.
+pub fn open(suite: &str, verdict: Option<Verdict>, why: &str) -> (String, Vec<Case>) {
     let (name, class) = ("verdict".to_owned(), "vpmu".to_owned());
-    (suite.to_owned(), vec![Case { name, class, verdict: Verdict::Inconclusive, message: why.to_owned() }])
+    (suite.to_owned(), vec![Case { name, class, verdict, message: why.to_owned() }])
 }
 
 /// Suites of cases, each with its heading, as XML.
@@ -47,12 +47,12 @@ mod tests {
             message: message.into(),
         };
         let cases = vec![
-            case("a<b", Verdict::Faster, "not said"),
-            case("c", Verdict::Slower, "\"1\" & \u{1b}[31m>\n2"),
-            case("d", Verdict::NotJudged, "few\u{ffff} a/b"),
+            case("a<b", Some(Verdict::Faster), "not said"),
+            case("c", Some(Verdict::Slower), "\"1\" & \u{1b}[31m>\n2"),
+            case("d", Some(Verdict::NotJudged), "few\u{ffff} a/b"),
         ];
         let expected = r#"<?xml version="1.0" encoding="UTF-8"?>
-<testsuites name="vpmu compare" tests="4" skipped="2" failures="1" errors="0">
+<testsuites name="vpmu compare" tests="5" skipped="2" failures="1" errors="1">
     <testsuite name="s" tests="3" skipped="1" failures="1" errors="0">
         <testcase name="a&lt;b" classname="vpmu.a"/>
         <testcase name="c" classname="vpmu.a"><failure message="&quot;1&quot; &amp; \u001b[31m&gt;
@@ -62,8 +62,13 @@ mod tests {
     <testsuite name="comparison" tests="1" skipped="1" failures="0" errors="0">
         <testcase name="verdict" classname="vpmu"><skipped message="inconclusive"/></testcase>
     </testsuite>
+    <testsuite name="run" tests="1" skipped="0" failures="0" errors="1">
+        <testcase name="verdict" classname="vpmu"><error message="no PMU"/></testcase>
+    </testsuite>
 </testsuites>
 "#;
-        assert_eq!(junit("vpmu compare", &[("s".into(), cases), open("comparison", "inconclusive")]), expected);
+        let inconclusive = open("comparison", Some(Verdict::Inconclusive), "inconclusive");
+        let suites = [("s".into(), cases), inconclusive, open("run", None, "no PMU")];
+        assert_eq!(junit("vpmu compare", &suites), expected);
     }
 }

@@ -116,11 +116,11 @@ fn element_case(line: &Line) -> Case {
     Case {
         name: format!("{} {host}", line.name),
         class: "vpmu.fleet.element".to_owned(),
-        verdict: match line.state {
+        verdict: Some(match line.state {
             State::Failed => Verdict::Slower,
             State::Ok => Verdict::NoChange,
             _ => Verdict::Inconclusive,
-        },
+        }),
         message: format!("{} {} {job} {reason}", line.state.word(), exit_of(line)),
     }
 }
@@ -142,7 +142,7 @@ pub fn report(analysis: &Analysis) -> Report {
     let case = |host: &HostRow| Case {
         name: host.host.clone(),
         class: "vpmu.fleet.host".to_owned(),
-        verdict: host.verdict(),
+        verdict: Some(host.verdict()),
         message: format!("{}: {} over {} runs", stands(host), change(host.level, host.interval), host.runs),
     };
     report.suite("hosts", analysis.hosts.iter().map(case).collect());

@@ -33,7 +33,7 @@ fn case(row: &Row) -> Case {
     Case {
         name: format!("{} {}", row.arm, row.metric),
         class: format!("vpmu.{}", row.arm),
-        verdict: row.verdict,
+        verdict: Some(row.verdict),
         message: format!("{} {}{why}", row.word(), shown_change(row)),
     }
 }

@@ -7,6 +7,7 @@ use super::fold::{Table, wrapped};
 use crate::error::{Exit, one_line};
 use crate::junit::{self, Case};
 use crate::shown;
+use crate::verdict::Verdict;
 
 /// A part of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -123,11 +124,13 @@ impl Report {
         out
     }
 
-    /// Formats the cases as a JUnit report. A suite of its own has what keeps the whole from a verdict.
+    /// Formats the cases as a JUnit report. A suite of its own has what keeps the whole from a verdict, or is an error.
     pub fn junit(&self) -> String {
         let mut suites = self.suites.clone();
-        if let Some((Exit::Inconclusive, why)) = &self.verdict {
-            suites.push(junit::open("verdict", why));
+        match &self.verdict {
+            Some((Exit::Inconclusive, why)) => suites.push(junit::open("verdict", Some(Verdict::Inconclusive), why)),
+            Some((Exit::Usage | Exit::Host | Exit::Internal, why)) => suites.push(junit::open("verdict", None, why)),
+            _ => {}
         }
         junit::junit(&self.title, &suites)
     }

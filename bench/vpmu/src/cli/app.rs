@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
-use super::files::bisected;
+use super::files::ended;
 use super::{
     ab, advise, calibrate, compare, conformance, fleet, nmi_latency, report, reproduce, show, stat_setup, sweep,
     triage, usage,
@@ -264,14 +264,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Parsed::Print(text) => return print(&text).map(|()| Exit::Done),
         Parsed::Run(command) => command,
     };
-    let ended = match command {
+    let found = match command {
         Command::NmiLatency(args) => nmi_latency::run(&args, &command_line),
         Command::Sim(args) => nmi_latency::run_simulated(&args, &command_line),
         Command::Advise(args) => advise::run(&args, &command_line),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
-        Command::Ab(args) => bisected(args.gate.bisect, ab::run(&args, &command_line)),
-        Command::Compare(args) => bisected(args.gate.bisect, compare::run(&args)),
+        Command::Ab(args) => ended("vpmu ab", &args.gate, ab::run(&args, &command_line)),
+        Command::Compare(args) => ended("vpmu compare", &args.gate, compare::run(&args)),
         Command::Fleet(command) => fleet::run(&command, &check),
         Command::History(args) => compare::run_history(&args),
         Command::Reproduce(args) => reproduce::run(&args),
@@ -290,8 +290,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Report(args) => report::run(&args),
         Command::Export(args) => report::run_export(&args),
     };
-    print_output(&schema(&command_line), *ended.as_ref().unwrap_or_else(|error| &error.exit))?;
-    ended
+    print_output(&schema(&command_line), *found.as_ref().unwrap_or_else(|error| &error.exit))?;
+    found
 }
 
 /// Names what a command prints as JSON, unless that has a name of its own.

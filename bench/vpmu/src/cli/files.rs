@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use results::error::{Error, Exit};
+use results::open;
 use results::read::{self, Found};
+use results::table::Report;
 use results::write::{Target, replace};
 
+use crate::setting::options::GateOptions;
 use crate::terminal::console::complain;
 
 /// Writes a file for `-o`, whole or not at all.
@@ -26,6 +29,24 @@ fn cannot(file: &Path, error: &std::io::Error) -> Error {
 pub(super) fn write_junit(file: Option<&Path>, xml: &str) -> Result<(), Error> {
     let Some(file) = file else { return Ok(()) };
     write(file, xml.as_bytes()).map_err(|error| Error { remedy: "give --junit another file".to_owned(), ..error })
+}
+
+/// Most bytes of a report that an error takes the place of.
+const MAX_REPORT: u64 = 64 << 20;
+
+/// Ends a comparison: an error takes the place of the `--junit` report, as that of the last good run would pass for one of this.
+/// A file that is no such report is left, as it may be an input. What is inconclusive has a report of its own.
+pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) -> Result<Exit, Error> {
+    if let (Some(file), Err(error)) = (gate.junit.as_deref(), &found)
+        && error.exit != Exit::Inconclusive
+    {
+        let old = open::named_text(file, MAX_REPORT).ok();
+        if old.map_or(file.symlink_metadata().is_err(), |old| old.is_empty() || old.starts_with("<?xml")) {
+            let report = Report { verdict: Some((error.exit, error.to_string())), ..Report::new(name) };
+            let _ = write_junit(Some(file), &report.junit());
+        }
+    }
+    bisected(gate.bisect, found)
 }
 
 /// Reads the documents of files, folders and baselines, in the order given, and says what is left out.
