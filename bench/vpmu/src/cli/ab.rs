@@ -11,6 +11,7 @@ use results::host::{HostFacts, HostFs};
 use results::table::Report;
 
 use super::files::{bisected, write_junit, write_to};
+use super::usage::is_workload;
 use crate::engine::plain::Save;
 use crate::experiment::ab::{self, AbSpec, Side};
 use crate::setting::options::{
@@ -101,8 +102,8 @@ fn own(option: &str, words: Option<Vec<String>>) -> Result<Vec<String>, Error> {
 
 fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
     let split = |text: &Option<String>| shlex::split(text.as_deref().unwrap_or_default());
-    let common = own("--", Some(args.both.clone()))?;
-    let [base_args, new_args] =
+    let mut common = own("--", Some(args.both.clone()))?;
+    let [mut base_args, mut new_args] =
         [own("--base-args", split(&args.base_args))?, own("--new-args", split(&args.new_args))?];
     let this = || std::env::current_exe().map_err(|error| internal("this program has no path", error));
     let base = args.base.clone().map_or_else(this, Ok)?;
@@ -113,6 +114,16 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
             "both sides would be the same",
             "give BASE and NEW, or --base-args and --new-args; the same build twice is an A/A run",
         ));
+    }
+    // A run has one workload: that of both is the one of a side without its own.
+    let has = |words: &[String]| words.iter().any(|word| is_workload(word));
+    let at = common.iter().position(|word| is_workload(word));
+    if let Some(at) = at.filter(|_| has(&base_args) || has(&new_args)) {
+        let words = if common[at].contains('=') { 1 } else { 2 };
+        let words: Vec<String> = common.drain(at..common.len().min(at + words)).collect();
+        for side in [&mut base_args, &mut new_args].into_iter().filter(|side| !has(side)) {
+            side.splice(..0, words.iter().cloned());
+        }
     }
     Ok(AbSpec {
         sides: [
@@ -193,6 +204,11 @@ mod tests {
         assert_eq!(spec.common, ["--pin=1"]);
         assert_eq!(spec.sides.each_ref().map(|side| side.args.join("|")), ["", "--strategy|my own.toml"]);
         assert_eq!(spec.rules, Limits::default());
+        let two = found(&["a", "b", "--new-args=--workload=io", "--", "--workload", "single", "--pin=1"]).unwrap();
+        assert_eq!(
+            (&*two.common, two.sides.each_ref().map(|side| side.args.join("|"))),
+            (&["--pin=1".to_owned()][..], ["--workload|single".to_owned(), "--workload=io".to_owned()])
+        );
         let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
         assert_eq!(one.sides[0].binary, one.sides[1].binary);
     }

@@ -171,7 +171,14 @@ pub enum Parsed {
 /// Usage errors, each folded into one line.
 pub fn parse(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Parsed, Error> {
     let args = usage::as_perf_spells(args.into_iter().map(Into::into).collect());
-    match definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found)) {
+    let found = definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
+    // The last one of any other option counts.
+    let has_one = matches!(found, Ok(Cli { command: None | Some(Command::NmiLatency(_) | Command::Sim(_)), .. }));
+    if has_one && args.iter().filter(|word| usage::is_workload(&word.to_string_lossy())).count() > 1 {
+        let remedy = "the main job and `advise` take several";
+        return Err(Error::usage("--workload is given twice", "a run has one workload", remedy));
+    }
+    match found {
         Ok(Cli { command: Some(command), .. }) => Ok(Parsed::Run(command)),
         Ok(Cli { nmi_latency, .. }) => {
             let is_main = nmi_latency.names_nothing();

@@ -1,4 +1,4 @@
-//! This does what clap does not do for a command line: perf's spellings.
+//! This does what clap does not do for a command line: perf's spellings, and an option that must not be repeated.
 
 use std::ffi::OsString;
 
@@ -25,6 +25,11 @@ pub(super) fn as_perf_spells(mut args: Vec<OsString>) -> Vec<OsString> {
         args.remove(ahead);
     }
     args
+}
+
+/// Returns whether a word gives the workload, or says that the next does.
+pub(super) fn is_workload(word: &str) -> bool {
+    word == "--workload" || word.starts_with("--workload=")
 }
 
 #[cfg(test)]
