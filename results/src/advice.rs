@@ -175,7 +175,8 @@ fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, (absent, forbid):
     };
     parts.extend(elsewhere.map(|place| format!("{place} another may be the fastest")));
     parts.extend(
-        (absent > 0 && !forbid).then(|| format!("under it {absent} PMIs of a trace did not come beside {taken}")),
+        (absent > 0 && (!forbid || any_open || !open.is_empty()))
+            .then(|| format!("under it {absent} PMIs of a trace did not come beside {taken}")),
     );
     let cut = own.iter().filter(|record| record.status != Status::Complete);
     parts.extend(cut.map(|record| format!("{} was not run to its end", place(record))));
@@ -447,6 +448,12 @@ mod tests {
         record.arms[1].own.counts.pmis_absent = 4;
         let (found, text) = answer(&[&record]);
         assert!(!found.is_sure && text.contains("not sure: under it 4 PMIs"), "{text}");
+        // Another reason does not hide them.
+        let mut bare = of("single", &TIMES);
+        bare.arms.iter_mut().for_each(|arm| arm.metrics.clear());
+        let (found, text) = answer(&[&record, &bare]);
+        assert!(!found.is_sure && text.contains("not sure: what is left out"), "{text}");
+        assert!(text.contains("; under it 4 PMIs of a trace did not come beside 3000"), "{text}");
     }
 
     #[test]
