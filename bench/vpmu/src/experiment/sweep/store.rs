@@ -188,9 +188,10 @@ mod tests {
         let stop = AtomicBool::new(false);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         let run = || Store::open(dir.path())?.run(&points, &strategies, &stop, &mut Stops(&stop));
-        let done = pool.install(run).unwrap().0.len();
-        assert!((1..10).contains(&done), "{done}");
-        assert_eq!(std::fs::read_to_string(dir.path().join(FILE)).unwrap().lines().count(), done);
+        // A point that is stopped in its first round is an error, a later one is not.
+        let ended = pool.install(run).ok().map(|(lines, _)| lines.len());
+        let done = std::fs::read_to_string(dir.path().join(FILE)).unwrap().lines().count();
+        assert!((1..10).contains(&done) && ended.is_none_or(|lines| lines == done), "{done}");
     }
 
     #[test]
