@@ -85,14 +85,14 @@ fn an_interrupted_run() {
 const SERIES: [&str; 8] = ["reproduce", "--run", "vpmu-reuse", "--rounds", "2", "--json", "-o", "vpmu-results"];
 
 fn measured(found: &Value) -> usize {
-    found["rows"].as_array().expect("rows").iter().filter(|row| row["measured"].is_object()).count()
+    found["answer"].as_array().expect("rows").iter().filter(|row| row["measured"].is_object()).count()
 }
 
 fn the_published_series() {
     let dir = tempfile::tempdir().expect("a folder");
     let output = run(dir.path(), &SERIES);
     let found = json(&output);
-    let rows = found["rows"].as_array().expect("rows");
+    let rows = found["answer"].as_array().expect("rows");
     // Two rounds have no intervals: nothing is judged.
     let judged = |row: &Value, against: &str| {
         ["slower", "faster", "no-change"].contains(&row[against]["verdict"].as_str().unwrap_or(""))

@@ -293,7 +293,7 @@ pub(crate) fn series(parts: &Parts) -> Result<()> {
     eprintln!("# {}\n# {}", here["notes"], here["conclusion"]);
     for figure in ["on.mean", "off.mean", "on.stat", "off.stat"].map(|name| format!("vpmu-reuse.watchdog-{name}")) {
         for number in ["before", "after"] {
-            let mut rows = found["rows"].as_array().into_iter().flatten();
+            let mut rows = found["answer"].as_array().into_iter().flatten();
             let row = rows.find(|row| row["figure"] == *figure && row["number"] == number);
             let row = row.with_context(|| format!("no {figure} {number}: {here}"))?;
             eprintln!("# {row}");

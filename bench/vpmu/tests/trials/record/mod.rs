@@ -207,7 +207,7 @@ fn table_of_compression() -> Result<()> {
     let output = vpmu().args(["reproduce", "--run", "record-compression", "--rounds", "1", "--json"]).output()?;
     ensure!(output.status.success(), "{}: {}", output.status, text(&output.stderr));
     let found: Value = serde_json::from_slice(&output.stdout)?;
-    let rows = found["rows"].as_array().context("no rows")?;
+    let rows = found["answer"].as_array().context("no rows")?;
     let has_perf = !found["here"]["notes"].to_string().contains("perf: not measured");
     // Five levels, two ways to write, time and bytes.
     ensure!(rows.len() == if has_perf { 40 } else { 20 }, "{} rows: {}", rows.len(), found["here"]);
