@@ -17,7 +17,7 @@ pub const ROUNDS: usize = 6;
 /// What a caller asks for; by default all arms and metrics, within the default limits.
 #[derive(Clone, Debug, Default)]
 pub struct CompareSpec {
-    /// What is called a change.
+    /// Limits beyond which a difference is called a change.
     pub limits: Limits,
     /// Only these arms; empty: all.
     pub arms: Vec<String>,

@@ -50,7 +50,7 @@ pub struct AbArgs {
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, help_heading = "Comparison")]
     pub new_args: Option<String>,
 
-    /// What is called a change.
+    /// Limits beyond which a difference is called a change.
     #[command(flatten, next_help_heading = "Comparison")]
     pub limits: LimitOptions,
 

@@ -34,7 +34,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["new", "arm"])]
     pub arms: Vec<String>,
 
-    /// What is called a change.
+    /// Limits beyond which a difference is called a change.
     #[command(flatten)]
     pub limits: LimitOptions,
 
@@ -126,7 +126,7 @@ pub struct HistoryArgs {
     #[arg(value_name = "DIR")]
     pub source: String,
 
-    /// What is called a change.
+    /// Limits beyond which a difference is called a change.
     #[command(flatten)]
     pub limits: LimitOptions,
 

@@ -79,7 +79,7 @@ fn measure(
     Ok((measured, kept))
 }
 
-/// What several plans found.
+/// Documents of several plans, and how they ended.
 pub(super) struct Found {
     pub(super) documents: Vec<Document>,
     /// Their files.

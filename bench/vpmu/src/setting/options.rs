@@ -80,7 +80,7 @@ pub struct TimeLimitOption {
     pub time_limit: Option<Duration>,
 }
 
-/// What is called a change.
+/// Limits beyond which a difference is called a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Args)]
 pub struct LimitOptions {
     /// Significance level of the adjusted p values [default: 0.01; of history 0.001]

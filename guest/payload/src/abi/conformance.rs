@@ -38,7 +38,7 @@ shared_constants! {
     PLAY_READ: u64 = 2 << 32;
     /// The same, and [`CaseState::kept`] is what was read.
     PLAY_KEEP: u64 = 3 << 32;
-    /// The same as [`PLAY_READ`], once it holds or the time is over.
+    /// Reads as [`PLAY_READ`] does, until it holds or the time is over.
     PLAY_WAIT: u64 = 4 << 32;
     /// Waits likewise; [`CaseState::came`] says whether it holds.
     PLAY_TRY: u64 = 5 << 32;
@@ -94,14 +94,14 @@ shared_constants! {
     PLAY_FAULTS: u64 = 1 << 45;
     /// The access does not fault.
     PLAY_TAKEN: u64 = 1 << 46;
-    /// Where the step begins in `cases.txt`, in bytes, is above this bit.
+    /// Bits from this one on say where the step begins in `cases.txt`, in bytes.
     PLAY_TEXT_SHIFT: u64 = 48;
     /// Places from here on are words of [`CaseState`].
     PLAY_STATE: u64 = 0xffff_0000;
 }
 
 shared_struct! {
-    /// What the steps of a case can read and write beside MSRs.
+    /// Words that the steps of a case can read and write beside MSRs.
     CaseState {
         /// PMIs that were handled.
         pmis: u64,
@@ -117,17 +117,17 @@ shared_struct! {
         pmi_lvtpc: u64,
         /// GLOBAL_CTRL as the handler found it.
         pmi_ctrl: u64,
-        /// What was read last by [`PLAY_KEEP`].
+        /// Value that [`PLAY_KEEP`] read last.
         kept: u64,
         /// 1: what [`PLAY_TRY`] waited for came.
         came: u64,
-        /// Of the last CPUID.
+        /// EAX of the last CPUID.
         eax: u64,
-        /// Of the last CPUID.
+        /// EBX of the last CPUID.
         ebx: u64,
-        /// Of the last CPUID.
+        /// ECX of the last CPUID.
         ecx: u64,
-        /// Of the last CPUID.
+        /// EDX of the last CPUID.
         edx: u64,
     }
 }

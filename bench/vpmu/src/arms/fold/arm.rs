@@ -79,7 +79,7 @@ pub struct ArmFold {
     all: Sums,
     /// The sums without the turns that are not whole, from the first of them on.
     whole: Option<Sums>,
-    /// Whether each round is in those.
+    /// A round is true if `whole` has it.
     are_whole: Vec<bool>,
     /// How turns ended that did not end as they should.
     broken: Vec<String>,

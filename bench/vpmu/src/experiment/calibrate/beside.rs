@@ -1,4 +1,4 @@
-//! What the host's events cost and count outside of guests.
+//! Measurements of the host's events outside of guests: their costs, and what they count there.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
