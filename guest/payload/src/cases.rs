@@ -449,9 +449,9 @@ mod tests {
     /// What a case needs is why it is skipped.
     #[test]
     fn a_case_that_cannot_be_decided_says_why() {
-        let of = |flags| steps(flags).into_iter().filter(|step| step.what & PLAY_OPERATION == PLAY_CASE);
+        let is_skipped = |step: &Step| step.what & PLAY_OPERATION == PLAY_CASE && step.value == CONFORMANCE_SKIP;
         let skipped = |flags| {
-            let skipped = of(flags).filter(|step| step.value == CONFORMANCE_SKIP);
+            let skipped = steps(flags).into_iter().filter(is_skipped);
             skipped.map(|step| NEEDS[usize::try_from(step.think).unwrap()].0).collect::<Vec<_>>()
         };
         let count = |flags, word| skipped(flags).iter().filter(|need| **need == word).count();
