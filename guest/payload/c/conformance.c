@@ -154,7 +154,7 @@ static void move_away(void)
 }
 
 /* With exact counts HLT is itself the event that overflows: nothing but its PMI can end it. */
-static void halt(u32 msr, u64 on)
+static void halt(u64 msr, u64 on)
 {
 	if (s.exact) {
 		__asm__ volatile("wrmsr; nop; nop; hlt" : : "c"(msr), "a"((u32)on), "d"((u32)(on >> 32)) : "memory");

@@ -59,19 +59,20 @@ static inline u64 lowest_bit(u64 x)
 	return bit;
 }
 
-static inline u64 rdmsr(u32 msr)
+/* RCX is given whole: QEMU's nested SVM looks for an MSR's intercept by more than ECX, and the guest reads the emulator's own. */
+static inline u64 rdmsr(u64 msr)
 {
 	u32 lo, hi;
 	__asm__ volatile("rdmsr" : "=a"(lo), "=d"(hi) : "c"(msr) : "memory");
 	return (u64)hi << 32 | lo;
 }
 
-static inline void wrmsr_halves(u32 msr, u32 lo, u32 hi)
+static inline void wrmsr_halves(u64 msr, u32 lo, u32 hi)
 {
 	__asm__ volatile("wrmsr" : : "c"(msr), "a"(lo), "d"(hi) : "memory");
 }
 
-static inline void wrmsr(u32 msr, u64 value)
+static inline void wrmsr(u64 msr, u64 value)
 {
 	wrmsr_halves(msr, (u32)value, (u32)(value >> 32));
 }
