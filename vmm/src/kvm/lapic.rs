@@ -345,7 +345,7 @@ impl PmiPort for LocalApic<'_> {
         put(&mut msrs.lvtpc_and_nmi, lvtpc);
         match self.fd.set_msrs(&msrs.lvtpc_and_nmi).map_err(failed("KVM_SET_MSRS of LVTPC and ICR"))? {
             2 => Ok(()),
-            // In order: LVTPC is set, and no NMI was sent.
+            // Registers are set in their order: LVTPC is set, and no NMI was sent.
             1 => self.nmi(),
             _ => Err(refused()),
         }
