@@ -171,7 +171,7 @@ type Done = (usize, Unit, Recorder);
 
 /// A CPU's events, and the thread that serves them if the caller does not.
 struct Seat {
-    /// `None` while they are with their worker.
+    /// It is `None` while the events are with their worker.
     unit: Option<Unit>,
     worker: Option<Sender<Task>>,
 }
