@@ -20,9 +20,9 @@ use super::deferred::{self, Deferred};
 use super::exit::Exit;
 use super::handle::KvmVcpu;
 use super::handle::{self, Action, Answer};
-use super::lapic::Tick;
+use super::lapic::local::{LocalApic, X2ApicMsrs};
+use super::lapic::tick::Tick;
 use super::lapic::{self, Delivered, Mode, PmiPort as _};
-use super::lapic::{LocalApic, X2ApicMsrs};
 use super::nested::{Nested, Seen};
 use super::other_msrs::{EFER_SVME, OneMsr, OtherMsrs};
 use super::stats::LoopStats;
@@ -132,8 +132,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
         let kicked = sys::take_kick(&mut self.parts.fd);
-        // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little
-        // of the VMM's code and data in the caches.
+        // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest left little of the
+        // VMM's code and data in the caches.
         let may_be_quiet = !kicked && !self.deferred.has_deferred() && !self.always_due;
         let is_quiet = may_be_quiet && self.parts.pmu.is_quiet() && self.parts.pmu.host().passes_entry();
         if !is_quiet && let Err(end) = self.prepare_what_is_due(kicked) {
