@@ -323,7 +323,7 @@ impl SimThread {
     /// Takes the due signals; each event is then armed for its next period, as by perf.
     #[inline]
     pub fn take_signals(&mut self, events: &mut Events) -> u64 {
-        // Rarely due.
+        // A signal is rarely due.
         if self.is_quiet() { 0 } else { self.signals_due(events) }
     }
 

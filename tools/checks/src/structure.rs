@@ -58,7 +58,7 @@ fn circles(root: &Path, folder: &Path) -> Result<Vec<String>> {
 const ALLOWED: &[&str] = &[
     "results/src/open.rs",
     "results/src/write/mod.rs",
-    // Files of the kernel's.
+    // These read files of the kernel's.
     "host-pmu/src/backend/encoding.rs",
     "host-pmu/src/backend/perf.rs",
     "host-pmu/src/kernel.rs",

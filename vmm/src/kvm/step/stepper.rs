@@ -233,7 +233,7 @@ impl<'a> Stepper<'a> {
             return Ok(due);
         }
         if after == before.rip {
-            // The instruction is a REP with turns left.
+            // The instruction is a REP with iterations left.
             counts.abandon();
             return Ok(false);
         }
