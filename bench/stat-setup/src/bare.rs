@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::affinity::Guard;
 use crate::list::EventList;
 use crate::method::{Method, Order, layout};
-use crate::run::Guard;
 use crate::sys::{self, Mask};
 use crate::unit::prepared;
 

@@ -5,7 +5,8 @@ use std::hash::Hash;
 
 use results::table::layout;
 
-use crate::sampling::{Chain, Ended, Losses, STACK};
+use crate::records::Losses;
+use crate::sampling::{Chain, Ended, STACK};
 use crate::symbols::Frame;
 
 /// Stacks and broken ends that are said, and frames of a stack.

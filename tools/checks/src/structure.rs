@@ -67,7 +67,7 @@ const ALLOWED: &[&str] = &[
     "bench/vpmu/src/inspect/doctor.rs",
     "bench/vpmu/src/setting/process.rs",
     "bench/stat-setup/src/list/sysfs.rs",
-    "bench/stat-setup/src/run.rs",
+    "bench/stat-setup/src/limit.rs",
     "bench/triage/src/counting.rs",
     "bench/triage/src/symbols.rs",
     // These make files in a campaign's own folder or in a temporary one.
