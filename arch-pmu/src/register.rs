@@ -8,7 +8,7 @@ use crate::host::HostCounters;
 pub struct GeneralProtection;
 
 /// A vendor's PMU.
-pub(crate) trait Vendor {
+pub(crate) trait VendorPmu {
     /// Description of the guest's PMU.
     type Caps: Copy;
     /// Register values as the guest wrote them; 0 by default.
@@ -17,14 +17,14 @@ pub(crate) trait Vendor {
 
 /// A PMU of vendor `V`, with `H` behind its counters.
 #[derive(Debug)]
-pub(crate) struct State<'a, V: Vendor, H> {
+pub(crate) struct State<'a, V: VendorPmu, H> {
     pub(crate) caps: &'a V::Caps,
     pub(crate) registers: &'a mut V::Registers,
     pub(crate) counters: &'a mut Counters<H>,
 }
 
 /// A register, or a row of `n` registers of the same kind.
-pub(crate) trait Register<V: Vendor> {
+pub(crate) trait Register<V: VendorPmu> {
     /// Returns whether a guest with `caps` has register `n`.
     fn exists(caps: V::Caps, n: usize) -> bool;
 
@@ -135,7 +135,7 @@ macro_rules! registers {
 pub(crate) use registers;
 
 #[inline]
-pub(crate) fn read_nth<V: Vendor, R: Register<V>, H: HostCounters>(
+pub(crate) fn read_nth<V: VendorPmu, R: Register<V>, H: HostCounters>(
     state: &mut State<'_, V, H>,
     n: usize,
 ) -> Result<u64, GeneralProtection> {
@@ -143,7 +143,7 @@ pub(crate) fn read_nth<V: Vendor, R: Register<V>, H: HostCounters>(
 }
 
 #[inline]
-pub(crate) fn write_nth<V: Vendor, R: Register<V>, H: HostCounters>(
+pub(crate) fn write_nth<V: VendorPmu, R: Register<V>, H: HostCounters>(
     state: &mut State<'_, V, H>,
     n: usize,
     value: u64,

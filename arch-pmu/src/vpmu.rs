@@ -156,7 +156,7 @@ impl<H: HostCounters> Vpmu<H> {
 
 #[cfg(test)]
 mod tests {
-    //! The register contract (`docs/design.md`), Intel's and then AMD's, against a host side that counts as scripted.
+    //! The registers by their manuals, Intel's and then AMD's, against a host side that counts as scripted.
 
     use super::*;
     use crate::amd::{AmdCaps, PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS, PERF_CTL0, PERF_CTR0};

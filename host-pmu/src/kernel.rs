@@ -79,7 +79,10 @@ pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
 /// Sums of the module for a thread, by its names. An operation has three: KVM's calls, those of perf's or its own, and their ns.
 type Tally = BTreeMap<String, [u64; 3]>;
 
-/// Reads the device's text: a line a thread.
+/// The sums beside those of operations, by their names.
+const OTHERS: [&str; 3] = ["failed", "callbacks", "dropped"];
+
+/// Reads the device's text: a line a thread, and none before KVM has created an event on it.
 fn parse(text: &str) -> Result<Tally, String> {
     let mut all = Tally::new();
     for (key, value) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
@@ -88,7 +91,13 @@ fn parse(text: &str) -> Result<Tally, String> {
         let sums = all.entry(key.to_owned()).or_default();
         sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum = sum.saturating_add(number));
     }
-    Ok(all)
+    let mut wanted = OpKind::ALL.map(OpKind::key).into_iter().chain(OTHERS);
+    match wanted.find(|key| !text.is_empty() && !all.contains_key(*key)) {
+        Some(key) => {
+            Err(format!("{DEVICE} has no '{key}' in what it says of a thread; `make unload`, then `make load`"))
+        }
+        None => Ok(all),
+    }
 }
 
 /// The module, told how to keep the events that KVM creates on this thread. Closed, it keeps further ones as KVM does.
@@ -111,7 +120,7 @@ impl Module {
     /// # Errors
     /// One line with the remedy: it is not loaded, or does not take that.
     pub fn open(name: &str) -> Result<Self, String> {
-        // Where there is none the module is not loaded.
+        // Without this file the module is not loaded.
         match std::fs::read_to_string(LOADED) {
             Ok(loaded) => check_version(&loaded)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -157,7 +166,7 @@ impl Module {
         for kind in OpKind::ALL {
             side.ops.add(kind, since(kind.key(), 1), since(kind.key(), 2));
         }
-        let [failed, callbacks, dropped] = ["failed", "callbacks", "dropped"].map(|key| since(key, 0));
+        let [failed, callbacks, dropped] = OTHERS.map(|key| since(key, 0));
         counts.merge(&Counts {
             opens: since("open", 1),
             failed_opens: failed,
@@ -179,7 +188,7 @@ impl Module {
     }
 
     fn read(&self) -> Result<Tally, String> {
-        // The module has all of it ready, and nothing interrupts it.
+        // One read returns the whole text, because the module has it ready and nothing interrupts it.
         let mut text = [0; MAX_TEXT];
         let length = self.file.read_at(&mut text, 0).map_err(|error| format!("{DEVICE}: {error}"))?;
         let text = std::str::from_utf8(&text[..length]).ok().filter(|_| length < MAX_TEXT);
@@ -317,7 +326,12 @@ mod tests {
         assert_eq!(module.passed_by(true), None);
         let (counts, ops, error) = account(&mut module, &LINE.replace("open=1/2/30", "open=5/7/35")).unwrap();
         assert_eq!((counts, ops[0], ops[1], error), (Counts { opens: 5, ..Counts::default() }, (5, 5), (0, 0), None));
-        for (text, why) in [(LINE.replace("dropped=2", "dropped=-2"), "for dropped"), (LINE.repeat(100), "says more")] {
+        for (text, why) in [
+            (LINE.replace("dropped=2", "dropped=-2"), "for dropped"),
+            (LINE.repeat(100), "says more"),
+            (LINE.replace("open=1/2/30 ", ""), "no 'open'"),
+            (LINE.replace("failed=1 ", ""), "no 'failed'"),
+        ] {
             let refused = account(&mut module, &text).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }

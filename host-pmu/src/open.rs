@@ -7,25 +7,25 @@ use crate::bank::Bank;
 use crate::side::HostPmu;
 use crate::strategy::Strategy;
 
-/// Work that is the same on each host side.
-pub trait Work {
+/// Code that is the same on each host side, of whatever type that is.
+pub trait WithHost {
     /// Its result.
     type Out;
 
-    /// Does the work with `host`, on the thread that made it.
+    /// Runs with `host`, on the thread that made it.
     fn run<H: HostPmu>(self, host: H) -> Self::Out;
 }
 
-/// Does `work` with the events of backend `key`, kept by `strategy`. `tsc_khz` scales clocks to cycles. Host events belong to the
+/// Runs `with` the events of backend `key`, kept by `strategy`. `tsc_khz` scales clocks to cycles. Host events belong to the
 /// calling thread.
 ///
 /// # Errors
 /// The backend does not work here.
-pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: W) -> Result<W::Out, HostError> {
+pub fn open<W: WithHost>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, with: W) -> Result<W::Out, HostError> {
     if *key == BackendKey::Step {
-        return Ok(work.run(Bank::new(StepCounts::of_steps(), strategy.clone()).reserved()));
+        return Ok(with.run(Bank::new(StepCounts::of_steps(), strategy.clone()).reserved()));
     }
-    Ok(work.run(Bank::new(PerfBackend::new(key, tsc_khz, Some(strategy))?, strategy.clone()).reserved()))
+    Ok(with.run(Bank::new(PerfBackend::new(key, tsc_khz, Some(strategy))?, strategy.clone()).reserved()))
 }
 
 /// Tries whether the events of backend `key` can be opened by the calling thread.

@@ -80,7 +80,7 @@ pub(crate) fn read(fd: &OwnedFd, into: &mut [u64]) -> io::Result<usize> {
     usize::try_from(got).map(|bytes| bytes / size_of::<u64>()).map_err(|_| io::Error::last_os_error())
 }
 
-/// Overflows of `fd` raise SIGIO on the calling thread.
+/// Has overflows of `fd` raise SIGIO on the calling thread.
 ///
 /// F_SETOWN, whose argument a filter can read, will not do: its signal is the process's, of which one pends at most, so
 /// the overflow of a second thread would be lost.
@@ -210,13 +210,13 @@ pub(crate) fn cheapest_call_ns() -> u64 {
 /// Returns CLOCK_MONOTONIC, ns.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // Not by rustix, whose first call makes others that a filter refuses.
+    // rustix is not used, because its first call makes others that a filter refuses.
     // SAFETY: the structure outlives the call, which cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// This CPU's time-stamp counter.
+/// Reads this CPU's time-stamp counter.
 pub(crate) fn rdtsc() -> u64 {
     // SAFETY: every x86-64 has it, and Linux leaves it to user mode.
     unsafe { core::arch::x86_64::_rdtsc() }

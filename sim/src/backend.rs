@@ -139,10 +139,10 @@ impl Host for SimThread {
                 }
             }
             Op::Release(_) => self.on_host.set(on_host - 1),
-            // For an event that is enabled all others of the thread stop a moment.
+            // Enabling an event stops all others of the thread for a moment.
             Op::Resume { .. } => self.anchor(None, events),
             Op::Read(_) => {
-                // The real backend reads a group.
+                // The real backend reads a group, so it knows the counts of all events then.
                 let times = self.clock.times();
                 self.anchor(Some(times.now - times.thread), events);
             }
@@ -238,7 +238,7 @@ impl Host for SimThread {
         let (times, count) = (self.clock.times(), &event.count);
         let known = self.goes_on
             && match self.model.base {
-                // As the real backend, unless the model has another.
+                // The model says what a look costs; without that it is the cost of the real backend.
                 CountBase::GuestTime => true,
                 // The real backend, too, keeps no anchor over a switch.
                 CountBase::ThreadTime => count.anchored == Some(times.now - times.thread),
@@ -323,7 +323,7 @@ impl SimThread {
     /// Takes the due signals; each event is then armed for its next period, as by perf.
     #[inline]
     pub fn take_signals(&mut self, events: &mut Events) -> u64 {
-        // Rarely due.
+        // A signal is rarely due.
         if self.is_quiet() { 0 } else { self.signals_due(events) }
     }
 

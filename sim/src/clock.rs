@@ -169,18 +169,18 @@ pub struct Schedule {
     pub(crate) ends: u64,
 }
 
-/// The turns of other tasks, one after the other.
+/// The preemptions by other tasks, one after the other.
 #[derive(Clone, Debug)]
 struct OtherTasks {
     model: Others,
     stream: Stream,
-    /// Begin of the next turn.
+    /// Begin of the next preemption.
     at: u64,
     length: u64,
 }
 
 impl OtherTasks {
-    /// Returns the first turn after `from`.
+    /// Returns the first preemption after `from`.
     fn new(model: Others, mut stream: Stream, from: u64) -> Self {
         let at = from.saturating_add(model.every.sample(&mut stream).max(1));
         let length = model.length.sample(&mut stream);
@@ -191,7 +191,7 @@ impl OtherTasks {
         self.at.saturating_add(self.length)
     }
 
-    /// Goes on to the turn after the next one; returns the length of the next one.
+    /// Goes on to the preemption after the next one; returns the length of the next one.
     fn pass(&mut self) -> u64 {
         let passed = self.length;
         self.at = self.ends().saturating_add(self.model.every.sample(&mut self.stream).max(1));
@@ -224,7 +224,7 @@ impl Schedule {
     /// Ends the slice at `now`; returns the start of the next one.
     pub fn next_slice(&mut self, now: u64) -> u64 {
         let mut at = now;
-        // A turn lasts as long if the vCPU noticed late that it began.
+        // A preemption lasts as long if the vCPU noticed late that it began.
         while let Some(others) = self.others.as_mut().filter(|others| others.at <= at) {
             at = at.saturating_add(others.pass());
         }
@@ -233,19 +233,19 @@ impl Schedule {
 
     /// Wakes the thread at `now`; returns when it gets the CPU.
     pub fn woken(&mut self, now: u64) -> u64 {
-        let mut at = self.own_turn(now);
-        // Turns that began without the vCPU on its CPU; the last one may go on.
+        let mut at = self.own_slice(now);
+        // These preemptions began without the vCPU on its CPU, and the last one may go on.
         while let Some(others) = self.others.as_mut().filter(|others| others.at < at) {
             let until = others.ends();
             others.pass();
-            at = self.own_turn(at.max(until));
+            at = self.own_slice(at.max(until));
         }
         self.plan(at);
         at
     }
 
     /// Returns the first time from `at` on inside a slice of this vCPU.
-    const fn own_turn(&self, at: u64) -> u64 {
+    const fn own_slice(&self, at: u64) -> u64 {
         let slot = at / self.slice;
         let wait = (self.place + self.sharing - slot % self.sharing) % self.sharing;
         if wait == 0 { at } else { (slot + wait) * self.slice }
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(schedule.ends, 100);
         assert_eq!(schedule.next_slice(103), 110, "as long as without being late");
         assert_eq!(schedule.ends, 207, "at the same time as without being late");
-        assert_eq!(schedule.next_slice(320), 334, "two turns");
+        assert_eq!(schedule.next_slice(320), 334, "two preemptions");
         assert_eq!(schedule.ends, 421);
     }
 
@@ -307,11 +307,11 @@ mod tests {
             let mut owners = 0;
             for place in 0..sharing {
                 let mut schedule = Schedule::new(slice, sharing, place, None);
-                let turn = schedule.woken(at);
-                owners += u64::from(turn == at);
-                prop_assert!(turn >= at && turn - at < slice * sharing);
+                let start = schedule.woken(at);
+                owners += u64::from(start == at);
+                prop_assert!(start >= at && start - at < slice * sharing);
                 if sharing > 1 {
-                    prop_assert!(schedule.ends > turn && schedule.ends - turn <= slice);
+                    prop_assert!(schedule.ends > start && schedule.ends - start <= slice);
                     let ends = schedule.ends;
                     prop_assert_eq!(schedule.next_slice(ends), ends + slice * (sharing - 1));
                 }

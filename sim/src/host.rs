@@ -175,11 +175,11 @@ impl<H: SimHost> Guests<H> {
     /// Runs all of them to their rest or their end.
     fn run(&mut self) {
         if !self.coupled {
-            // One after the other, each of them stays in the cache.
+            // Guests that run one after the other stay in the cache.
             self.vcpus.iter_mut().for_each(|guest| while !guest.step() {});
             return;
         }
-        // By virtual time, then by number.
+        // Guests that are coupled run in the order of virtual time, then of their numbers.
         let guests = self.vcpus.iter_mut().enumerate();
         let mut queue: BinaryHeap<_> = guests.map(|(vcpu, guest)| Reverse((guest.now(), vcpu))).collect();
         while let Some(Reverse((_, vcpu))) = queue.pop() {

@@ -1,4 +1,4 @@
-//! Simulated `perf stat` set-ups: their counts are right. Their accesses are the payload's (`payload/main.rs`).
+//! Simulated `perf stat` set-ups: their counts are right, by which alone they are compared with the payload's.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

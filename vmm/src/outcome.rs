@@ -63,12 +63,9 @@ pub enum End {
         /// Instruction bytes.
         instruction: Vec<u8>,
     },
-    /// KVM could not enter the guest.
-    #[error("KVM could not enter the guest, hardware reason {reason:#x}")]
-    EntryFailed {
-        /// `hardware_entry_failure_reason`.
-        reason: u64,
-    },
+    /// KVM could not enter the guest, with this `hardware_entry_failure_reason`.
+    #[error("KVM could not enter the guest, hardware reason {0:#x}")]
+    EntryFailed(u64),
     /// An exit this VMM does not handle.
     #[error("unhandled KVM exit {0}")]
     UnknownExit(String),

@@ -96,11 +96,11 @@ const PLAIN: [i64; 20] = [
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
     libc::SYS_brk,
-    // The allocator's and the hasher's seeds.
+    // The allocator and hash maps take their seeds by it.
     libc::SYS_getrandom,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Counts of the kernel module below KVM's vPMU, between turns.
+    // The counts of the kernel module below KVM's vPMU are read between turns.
     libc::SYS_pread64,
     // Used by a vCPU's thread, and harmless to any: a timer signals the thread for which it was made.
     libc::SYS_timer_settime,
@@ -136,10 +136,10 @@ pub fn confine_vcpu() -> Result<Owner, SeccompError> {
         // A terminal with O_ASYNC signals its foreground processes, whoever they are.
         rule([int(1, Eq, libc::F_SETFL as u32), int(2, Eq, libc::O_ASYNC as u32), int(0, Ge, 3)]),
     ]);
-    // Events of this thread only, on any CPU.
+    // An event may be of this thread only, on any CPU.
     let own_event = rule([int(1, Eq, 0), int(2, Eq, u32::MAX), int(4, Eq, FD_CLOEXEC)]);
     rules.insert(libc::SYS_perf_event_open, vec![own_event]);
-    // The words of a panic.
+    // A panic prints its message.
     rules.insert(libc::SYS_write, vec![rule([int(0, Eq, STDERR)])]);
     allow_only(rules)?;
     Ok(owner)

@@ -25,7 +25,7 @@ thread_local! {
     };
 }
 
-/// Runs on the vCPU thread: only atomics, all of them initialised at compile time.
+/// Runs in the middle of anything on the vCPU thread, so it uses only atomics that are initialised at compile time.
 extern "C" fn on_kick(_signal: libc::c_int) {
     KICK.with(|kick| {
         kick.flag.store(true, Ordering::Relaxed);
@@ -108,7 +108,7 @@ pub(crate) fn take_kick(vcpu: &mut VcpuFd) -> bool {
     KICK.with(|kick| kick.flag.load(Ordering::Relaxed) && kick.flag.swap(false, Ordering::Relaxed))
 }
 
-/// Kicks that reached this thread since its guard was made, or since it was last asked.
+/// Returns the kicks that reached this thread since its guard was made, or since it was last asked.
 pub(crate) fn take_kicks() -> u64 {
     KICK.with(|kick| kick.signals.swap(0, Ordering::Relaxed))
 }
@@ -138,7 +138,7 @@ pub(crate) fn pin_this_thread(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// This CPU's time-stamp counter.
+/// Reads this CPU's time-stamp counter.
 pub(crate) fn rdtsc() -> u64 {
     // SAFETY: every x86-64 has it, and Linux leaves it to user mode.
     unsafe { core::arch::x86_64::_rdtsc() }
@@ -232,7 +232,7 @@ impl IrqLine {
     }
 }
 
-/// KVM's suberror and the instruction bytes it could not emulate, after an internal error.
+/// Returns KVM's suberror and the instruction bytes it could not emulate, after an internal error.
 pub(crate) fn internal_error(vcpu: &mut VcpuFd) -> (u32, Vec<u8>) {
     // SAFETY: the exit reason is KVM_EXIT_INTERNAL_ERROR, so this member of the union is the one KVM filled.
     let internal = unsafe { vcpu.get_kvm_run().__bindgen_anon_1.internal };

@@ -1,14 +1,14 @@
 //! AMD's PMU, and the values of its registers.
 
 use super::caps::AmdCaps;
-use crate::register::{self, Vendor};
+use crate::register::{self, VendorPmu};
 use crate::spec::MAX_GP;
 
 /// AMD's core PMU.
 #[derive(Debug)]
 pub(crate) struct Amd;
 
-impl Vendor for Amd {
+impl VendorPmu for Amd {
     type Caps = AmdCaps;
     type Registers = Registers;
 }

@@ -1,14 +1,14 @@
 //! Intel's PMU, and the values of its registers.
 
 use super::caps::IntelCaps;
-use crate::register::{self, Vendor};
+use crate::register::{self, VendorPmu};
 use crate::spec::MAX_GP;
 
 /// Intel's architectural PMU.
 #[derive(Debug)]
 pub(crate) struct Intel;
 
-impl Vendor for Intel {
+impl VendorPmu for Intel {
     type Caps = IntelCaps;
     type Registers = Registers;
 }

@@ -90,7 +90,7 @@ pub fn analyse(runs: &[Run]) -> Analysis {
     let mut notes = caveats(runs);
     let (mut hosts, mut verdicts) = (Vec::new(), Vec::new());
     for class in grid.classes() {
-        // Hosts whose figures are not whole show nothing.
+        // Hosts whose figures are not whole have no level.
         let rows = of_class(&grid, class);
         if rows.len() < MIN_HOSTS {
             let count = plural(rows.len(), "host");

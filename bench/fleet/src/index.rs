@@ -99,7 +99,7 @@ pub fn runs(dir: &Path, documents: impl IntoIterator<Item = (PathBuf, Labels)>) 
 
 fn entry(dir: &Path, file: &str, labels: Labels) -> Result<Entry, Error> {
     let path = dir.join(file);
-    // Before it is read: a file that changes meanwhile is read again next time.
+    // The stamp is taken before the file is read, so that one that changes meanwhile is read again next time.
     let stamp = stamp(&path).unwrap_or_default();
     // A campaign's documents are below its folder, whatever an outcome says; elsewhere the user's own folders may be made of links.
     let opened = match labels.element {

@@ -145,7 +145,7 @@ fn description(events: &[Event], chains: bool) -> Vec<u8> {
     bytes.u32(attr::SIZE as u32);
     for event in events {
         event.put(&mut bytes, chains);
-        // Its ids.
+        // The number of its ids.
         bytes.u32(1);
         bytes.extend(string(&event.name));
         bytes.u64(event.id);

@@ -190,7 +190,7 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, chains: bool) {
             to.u64(*count);
             (kind::LOST, 0, Some((0, 0, *id)))
         }
-        // These are read alone.
+        // These are only read, never written.
         Record::LostSamples(_) | Record::Other(_) => return to.truncate(start),
     };
     if let Some((pid, tid, id)) = stamp {

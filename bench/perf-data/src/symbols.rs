@@ -85,7 +85,8 @@ pub fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
 impl Symbols {
     /// Reads the functions of an ELF file at its own addresses. `None`: it is no ELF file.
     pub fn of_elf(bytes: &[u8]) -> Option<Self> {
-        // Any number of symbols may have one name of a file. Those of a sound file are no longer than the file.
+        // Any number of symbols may share a name in a file, so their names are bounded: those of a sound file are no
+        // longer than the file.
         elf_functions(bytes).map(|found| Self::new(found, bytes.len()))
     }
 

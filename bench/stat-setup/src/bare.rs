@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::affinity::Guard;
 use crate::list::EventList;
 use crate::method::{Method, Order, layout};
-use crate::run::Guard;
 use crate::sys::{self, Mask};
 use crate::unit::prepared;
 
@@ -83,7 +83,7 @@ fn alone(mut ready: Vec<Ready>, events: usize, guard: &mut Guard) -> io::Result<
         guard.move_to(one.cpu);
         one.count()?;
     }
-    // Only now: between the last close of a kind and the next open all CPUs would be interrupted.
+    // Events are closed only now, because the last close of a kind and the open after it interrupt all CPUs.
     for one in &mut ready {
         guard.move_to(one.cpu);
         one.close();
@@ -117,10 +117,10 @@ fn by_threads(ready: Vec<Ready>, events: usize, guard: &mut Guard) -> io::Result
                 work(one)
             };
             let started = std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, thread);
-            // Those that are there wait for no more.
+            // The threads that are there wait for no others.
             threads.push(started.inspect_err(|_| wanted.store(0, Ordering::Release))?);
         }
-        // Only now: threads have the affinity of the one that starts them.
+        // This thread moves only now, because threads inherit the affinity of the one that starts them.
         let own = own.map(|own| {
             guard.move_to(own.cpu);
             work(own)

@@ -3,7 +3,9 @@
 //! A [`list::EventList`] has perf's syntax. [`run::run`] opens, enables, reads, disables and closes its events by a
 //! [`method::Method`] and returns the cost of each phase and the outcome of each event.
 
+mod affinity;
 pub mod bare;
+pub mod limit;
 pub mod list;
 pub mod method;
 pub mod model;

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
+use crate::affinity::Guard;
 use crate::list::sysfs::Sysfs;
 use crate::method::{Job, Order, Phase, PhaseCost, Recorder, layout};
 use crate::sys::{self, Mask};
@@ -55,7 +56,7 @@ pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Result<Finished, String> {
         if let Some(cpu) = own {
             guard.move_to(cpu);
         }
-        let crew = Crew { job, shared: &shared, seats, replies, alone: guard.at.is_some() };
+        let crew = Crew { job, shared: &shared, seats, replies, alone: guard.has_moved() };
         Ok::<_, String>((crew.phases(began, hook), Instant::now()))
     })?;
     // As the first phase has their starts, the last has the ends of the threads.
@@ -63,96 +64,6 @@ pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Result<Finished, String> {
         close.wall += ending.elapsed();
     }
     Ok(done)
-}
-
-// RLIMIT_NOFILE, raised once before a set-up.
-
-/// RLIMIT_NOFILE before and after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileLimit {
-    /// Soft limit before.
-    pub before: u64,
-    /// Soft limit now.
-    pub now: u64,
-    /// Hard limit now.
-    pub hard: u64,
-    /// Events that fit into one descriptor table.
-    pub room: u64,
-}
-
-/// Raises the limit of open files to fit `descriptors` beside the files that are open: the soft limit, and the hard one
-/// where the user may (CAP_SYS_RESOURCE), as perf does. What cannot be raised stays as it is.
-///
-/// # Errors
-/// Errors of getrlimit.
-pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
-    let (before, mut hard) = sys::file_limit()?;
-    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
-    let most = most.unwrap_or(u64::MAX);
-    let open = open_files();
-    let wanted = descriptors.saturating_add(open + SPARE);
-    // A table stops growing at fs.nr_open even if both limits are above it.
-    let mut now = before.min(most);
-    if wanted > now {
-        let raised =
-            limits(wanted, hard, most).into_iter().find(|&(soft, hard)| sys::set_file_limit(soft, hard).is_ok());
-        (now, hard) = raised.unwrap_or((now, hard));
-    }
-    Ok(FileLimit { before, now, hard, room: now.saturating_sub(open) })
-}
-
-/// Returns the number of files that this process has open.
-fn open_files() -> u64 {
-    // The listing itself is one of them.
-    std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1) as u64)
-}
-
-/// Returns the soft and hard limits to try in turn for `wanted` descriptors under the hard limit `hard` and fs.nr_open.
-/// setrlimit refuses a hard limit above fs.nr_open, even the present one.
-fn limits(wanted: u64, hard: u64, nr_open: u64) -> [(u64, u64); 2] {
-    [hard.max(wanted), hard].map(|hard| (wanted.min(hard).min(nr_open), hard.min(nr_open)))
-}
-
-/// Descriptors raised for other files, such as the monitor's: asked for, and not held against a set-up that needs none.
-const SPARE: u64 = 64;
-
-// perf's affinity guard (4804e0111662): saves the CPU mask, moves from CPU to CPU, restores the mask if it was changed.
-
-/// Binding of the calling thread; undone on drop.
-#[derive(Debug)]
-pub(crate) struct Guard {
-    saved: Option<Mask>,
-    at: Option<u32>,
-}
-
-impl Guard {
-    /// Saves the mask. If that fails, `move_to` does nothing because the mask could not be restored.
-    pub(crate) fn new() -> Self {
-        Self { saved: sys::affinity().ok(), at: None }
-    }
-
-    /// Moves to `cpu`. A refusal (CPU outside of the cpuset) is ignored; calls then cost an IPI each.
-    pub(crate) fn move_to(&mut self, cpu: u32) {
-        if self.saved.is_none() || self.at == Some(cpu) {
-            return;
-        }
-        if sys::set_affinity(&Mask::one(cpu)).is_ok() {
-            self.at = Some(cpu);
-        }
-    }
-
-    fn restore(&mut self) {
-        if let (Some(mask), Some(_)) = (&self.saved, self.at.take()) {
-            // Fails only if all CPUs of the saved mask are offline now.
-            let _ = sys::set_affinity(mask);
-        }
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.restore();
-    }
 }
 
 // Who makes the calls of each CPU: the calling thread, event by event or CPU by CPU; or a pinned thread per CPU that is kept for all
@@ -171,7 +82,7 @@ type Done = (usize, Unit, Recorder);
 
 /// A CPU's events, and the thread that serves them if the caller does not.
 struct Seat {
-    /// `None` while they are with their worker.
+    /// It is `None` while the events are with their worker.
     unit: Option<Unit>,
     worker: Option<Sender<Task>>,
 }
@@ -309,37 +220,5 @@ impl Crew<'_> {
             self.seats[at].unit = Some(unit);
             rec.absorb(theirs);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hard_limit_is_raised_where_it_is_too_low_and_kept_below_nr_open() {
-        assert_eq!(limits(5700, 4096, 1 << 20), [(5700, 5700), (4096, 4096)]);
-        assert_eq!(limits(5700, 20_000, 1 << 20)[0], (5700, 20_000), "no more than needed");
-        // fs.nr_open below the hard limit: setrlimit takes no hard limit above it.
-        assert_eq!(limits(2400, 20_000, 4096)[0], (2400, 4096));
-        assert_eq!(limits(9000, 20_000, 4096)[0], (4096, 4096));
-    }
-
-    #[test]
-    fn the_mask_is_restored() {
-        let before = sys::affinity().unwrap();
-        let cpu = (0..8192).rfind(|&cpu| before.has(cpu)).unwrap();
-        let mut guard = Guard::new();
-        guard.move_to(cpu);
-        guard.move_to(cpu);
-        assert_eq!(sys::affinity().unwrap(), Mask::one(cpu));
-        assert_eq!(sys::current_cpu(), cpu);
-        drop(guard);
-        assert_eq!(sys::affinity().unwrap(), before);
-        // An impossible CPU is ignored: nothing changed, nothing to restore.
-        let mut guard = Guard::new();
-        guard.move_to(8191);
-        drop(guard);
-        assert_eq!(sys::affinity().unwrap(), before);
     }
 }

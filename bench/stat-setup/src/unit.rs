@@ -159,7 +159,7 @@ impl Unit {
             Step::Phase(Phase::Read) => self.read(at, rec),
             Step::Phase(Phase::Close) if shared.close_ranges => self.close_ranges(rec),
             Step::Phase(Phase::Close) => {
-                // Members first: closing a leader turns each of its members into a group of its own.
+                // Members are closed first, because closing a leader turns each of its members into a group of its own.
                 if let Some(&event) = self.order.iter().rev().nth(at) {
                     self.close(event, rec);
                 }
@@ -171,12 +171,12 @@ impl Unit {
     /// Opens one event of a pack; the first open event of the pack is its leader.
     fn open(&mut self, shared: &Shared<'_>, (pack, event): (usize, usize), rec: &mut Recorder) {
         if shared.is_broken(pack) {
-            // As all its events, later.
+            // The pack is broken up: [`Step::Regroup`] opens all of its events later.
             return;
         }
         let led = self.leds.last().copied().filter(|led| led.pack == pack);
         match self.try_open(shared, event, led, rec) {
-            // perf's list, and E2BIG: the kernel refuses a group with a read of more than 16 KiB.
+            // perf breaks a group up at the first two; by E2BIG the kernel refuses a group with a read of more than 16 KiB.
             Some(libc::EINVAL | libc::EBADF | libc::E2BIG) if shared.packs[pack].weak && led.is_some() => {
                 shared.broken[pack].store(true, Ordering::Relaxed);
             }
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(whole, Outcome::Counted { value: 10, enabled_ns: 200, running_ns: 100 });
         for (errno, needle) in [
             (libc::EMFILE, "ulimit -Hn"),
-            // Opened, and failing at the read: the PMU or the CPU went away.
+            // The event was opened and fails at the read, because the PMU or the CPU went away.
             (libc::ENODEV, "went away"),
             (libc::EINVAL, "whole on 1 of 2"),
         ] {

@@ -2,8 +2,8 @@
 
 use perf_event_open_sys::bindings as perf;
 
+use crate::affinity::Guard;
 use crate::list::EventList;
-use crate::run::Guard;
 use crate::sys;
 use crate::unit::Outcome;
 

@@ -37,7 +37,7 @@ const FREE: usize = 1 << 20;
 /// ENABLE of an event select.
 const ENABLE: u64 = 1 << 22;
 
-/// A tracepoint tells this of a thread.
+/// What a tracepoint says of a thread.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// An access to a register of the PMU: its kind, register and value.
@@ -54,7 +54,7 @@ enum Event {
 }
 
 /// An event of a thread, and its time.
-struct Told {
+struct ThreadEvent {
     at: u64,
     pid: u32,
     tid: u32,
@@ -70,11 +70,11 @@ const FIELDS: [(&str, &[&str]); 5] = [
     ("sched:sched_switch", &["prev_state", "next_pid"]),
 ];
 
-/// Reads a sample: what it tells of its thread, and of the one that follows it. `None`: it tells nothing.
-fn told(point: &Tracepoint, sample: &Sample, to: &mut Vec<Told>) -> Option<()> {
+/// Reads a sample: what it says of its thread, and of the one that follows it. `None`: it says nothing.
+fn events_of(point: &Tracepoint, sample: &Sample, to: &mut Vec<ThreadEvent>) -> Option<()> {
     let (name, fields) = FIELDS.iter().find(|(name, _)| *name == point.name)?;
     let values: Option<Vec<u64>> = fields.iter().map(|field| point.read(field, &sample.raw)).collect();
-    let mut tell = |tid, event| to.push(Told { at: sample.time, pid: sample.pid, tid, event });
+    let mut add = |tid, event| to.push(ThreadEvent { at: sample.time, pid: sample.pid, tid, event });
     let event = match (*name, &values?[..]) {
         ("kvm:kvm_msr", &[_, register, ..]) if PmuMsr::decode(register as u32).is_none() => return None,
         ("kvm:kvm_msr", &[0, register, value, 0]) => Event::Access(Kind::Read, register as u32, value),
@@ -85,17 +85,17 @@ fn told(point: &Tracepoint, sample: &Sample, to: &mut Vec<Told>) -> Option<()> {
         ("kvm:kvm_entry", &[vcpu]) => Event::Entry(vcpu),
         ("kvm:kvm_apic_accept_irq", &[apic, NMI]) => Event::Nmi(apic),
         ("sched:sched_switch", &[state, next]) => {
-            tell(next as u32, Event::In);
+            add(next as u32, Event::In);
             // A thread that was preempted would go on; from 0x100 on the states are marks.
             Event::Out(state & 0xff != 0)
         }
         _ => return None,
     };
-    tell(sample.tid, event);
+    add(sample.tid, event);
     Some(())
 }
 
-/// The whole recording has this of a thread that enters a guest; it is gathered before any row is written.
+/// What the whole recording says of a thread that enters a guest, gathered before any row is written.
 #[derive(Clone, Debug, Default)]
 struct Thread {
     tid: u32,
@@ -179,7 +179,7 @@ impl Vcpu {
         self.is_open = true;
     }
 
-    fn tell(&mut self, now: u64, event: Event) {
+    fn take(&mut self, now: u64, event: Event) {
         match event {
             Event::Access(kind, register, value) => self.access(now, kind, register, value),
             Event::Exit(rip, rdpmc) => {
@@ -354,7 +354,7 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
         Record::Sample(sample) => {
             let id = sample.raw.first_chunk().map(|id| u16::from_le_bytes(*id));
             let point = id.and_then(|id| points.get(&id)).filter(|_| events.len() <= most);
-            point.and_then(|point| told(point, &sample, &mut events));
+            point.and_then(|point| events_of(point, &sample, &mut events));
         }
         Record::Lost { count, .. } | Record::LostSamples(count) => lost = lost.saturating_add(count),
         _ => {}
@@ -374,9 +374,9 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
         }
     }
     // perf writes them by CPU.
-    events.sort_by_key(|told| told.at);
+    events.sort_by_key(|one| one.at);
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
-    for Told { at, pid, tid, event } in &events {
+    for ThreadEvent { at, pid, tid, event } in &events {
         if matches!(event, Event::Access(..) | Event::Exit(..) | Event::Entry(_)) {
             let new = || Thread { tid: *tid, pid: *pid, begin: *at, ..Thread::default() };
             threads.entry(*tid).or_insert_with(new).see(event);
@@ -408,9 +408,9 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
     let mut writer = Writer::begin(to, Meta { host: format!("processor {cpu}, Linux {release}"), ..meta(&threads) })?;
     let vcpu = |(number, thread): (usize, &Thread)| (thread.tid, Vcpu { begin, ..Vcpu::new(number, thread) });
     let mut vcpus: BTreeMap<u32, Vcpu> = threads.iter().enumerate().map(vcpu).collect();
-    for Told { at, tid, event, .. } in events {
+    for ThreadEvent { at, tid, event, .. } in events {
         if let Some(vcpu) = vcpus.get_mut(&tid) {
-            vcpu.tell(at, event);
+            vcpu.take(at, event);
             vcpu.flush(&mut writer, false)?;
         }
     }
@@ -476,13 +476,13 @@ mod tests {
     }
 
     /// Tells a vCPU with these registers of events a microsecond apart; an access comes after its exit.
-    fn told_of(registers: &[u32], events: impl Iterator<Item = Event>) -> Vec<Row> {
+    fn rows_of(registers: &[u32], events: impl Iterator<Item = Event>) -> Vec<Row> {
         let mut vcpu = Vcpu::new(0, &Thread { vcpu: Some(0), ..thread(registers) });
         for (at, event) in (1..).zip(events) {
             if matches!(event, Event::Access(..)) {
-                vcpu.tell(at * 1000 - 900, Event::Exit(77, false));
+                vcpu.take(at * 1000 - 900, Event::Exit(77, false));
             }
-            vcpu.tell(at * 1000, event);
+            vcpu.take(at * 1000, event);
         }
         // What KVM does between the exit and its word is not the guest's time.
         let mut accesses = vcpu.rows.iter().filter(|row| row.kind.is_access() && row.register != UNKNOWN);
@@ -506,7 +506,7 @@ mod tests {
                     rows
                 } else {
                     let registers: Vec<_> = u32::from_str_radix(of, 16).into_iter().collect();
-                    told_of(&registers, events.map(|words| event(&words)))
+                    rows_of(&registers, events.map(|words| event(&words)))
                 };
                 let text = |row: &Row| format!("{} {:x} {:x}", row.kind.key(), row.register, row.value);
                 write!(found, " -> {}", rows.iter().map(text).collect::<Vec<_>>().join(", ")).unwrap();

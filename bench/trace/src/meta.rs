@@ -47,9 +47,9 @@ pub struct Meta {
     pub pmu_version: u64,
     /// The key of the backend: host events by `strategy` stood behind the counters, or none.
     pub backend: String,
-    /// The strategy's name, and its definition as TOML.
+    /// The strategy's name.
     pub strategy: String,
-    /// The definition.
+    /// Its definition as TOML.
     pub definition: String,
     /// The host class; of a simulated guest its model.
     pub host: String,

@@ -7,12 +7,13 @@
 //! | [`child`] | a workload in a process of its own, whose events are there before it works |
 //! | [`counting`] | events of a tree of processes |
 //! | [`choice`] | the event to sample by |
-//! | [`sampling`] | samples of a tree of processes, with call chains |
+//! | [`sampling`], [`records`] | samples of a tree of processes, with call chains; their records in perf's ring |
 //! | [`symbols`], [`stacks`] | names of addresses, and the chains by them |
 
 pub mod child;
 pub mod choice;
 pub mod counting;
+pub mod records;
 pub mod sampling;
 pub mod stacks;
 pub mod symbols;

@@ -5,7 +5,8 @@ use std::hash::Hash;
 
 use results::table::layout;
 
-use crate::sampling::{Chain, Ended, Losses, STACK};
+use crate::records::Losses;
+use crate::sampling::{Chain, Ended, STACK};
 use crate::symbols::Frame;
 
 /// Stacks and broken ends that are said, and frames of a stack.
@@ -49,7 +50,7 @@ pub struct Folded {
     /// The functions that samples are in.
     pub functions: Vec<(Frame, usize)>,
     /// The most frequent way out of the program.
-    pub found: Option<Found>,
+    pub way_out: Option<WayOut>,
 }
 
 impl Folded {
@@ -70,7 +71,7 @@ impl Folded {
         let percent = |part: usize, whole: usize| format!("{} %", layout::percent(part as f64 / whole.max(1) as f64));
         let share = |part: usize| percent(part, samples);
         let mut notes = Vec::new();
-        if let Some(Found { samples, called, program, kernel }) = &self.found {
+        if let Some(WayOut { samples, called, program, kernel }) = &self.way_out {
             let mut place = match (called, program) {
                 (Some(called), Some(program)) => format!("in {called}, called by {program}"),
                 (None, Some(program)) => format!("in {program}"),
@@ -100,7 +101,7 @@ impl Folded {
 
 /// Place of most samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct WayOut {
     /// Samples of this kind.
     pub samples: usize,
     /// The library's function that the program calls; `None`: the program is in its own code, or the kernel is below it at once.
@@ -121,7 +122,7 @@ pub fn fold(chains: &[Chain], program: &str) -> Folded {
         broken,
         stacks: counted(chains.iter().map(|chain| chain.frames.clone())),
         functions: counted(chains.iter().filter_map(|chain| chain.frames.first().cloned())),
-        found: found(&leaving),
+        way_out: way_out(&leaving),
     }
 }
 
@@ -145,11 +146,11 @@ fn end(ended: &Ended) -> Option<String> {
 }
 
 /// Finds the most frequent way out of the program, and what the kernel does most often below it.
-fn found(all: &[Leaving]) -> Option<Found> {
+fn way_out(all: &[Leaving]) -> Option<WayOut> {
     let ((called, program), samples) = counted(all.iter().map(|(way, _)| way.clone())).into_iter().next()?;
     let below = all.iter().filter(|(other, _)| *other == (called.clone(), program.clone()));
     let kernel = counted(below.filter_map(|(_, kernel)| kernel.clone())).into_iter().next();
-    Some(Found { samples, called, program, kernel })
+    Some(WayOut { samples, called, program, kernel })
 }
 
 /// The library's and the program's function; the kernel's.
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(names, ["f (x.so)", "the end of the 8192 bytes of stack that are copied"]);
         let leaves: Vec<_> = folded.functions.iter().map(|(frame, count)| (frame.symbol.as_str(), *count)).collect();
         assert_eq!(leaves, [("__schedule", 2), ("f", 1), ("schedule", 1), ("spin_lock", 1)]);
-        let Found { samples, called, program, kernel } = folded.found.unwrap();
+        let WayOut { samples, called, program, kernel } = folded.way_out.unwrap();
         let name = |frame: Option<Frame>| frame.map(|frame| frame.to_string()).unwrap_or_default();
         assert_eq!([name(called), name(program)], ["rand (libc.so.6)", "draw_shared (vpmu)"]);
         assert_eq!((samples, kernel.map(|(frame, count)| (frame.symbol, count))), (3, Some(("futex_wait".into(), 2))));
@@ -216,7 +217,7 @@ mod tests {
         assert!(called.is_none() && own.unwrap().symbol == "spin_lock" && kernel.is_none());
         let fault = leaving(&chain(&[("clear_page", KERNEL), ("touch", "vpmu")], Ended::Bottom).frames, "vpmu");
         assert!(fault.0.0.is_none() && fault.1.unwrap().symbol == "clear_page");
-        assert!(fold(&[], "vpmu").found.is_none());
+        assert!(fold(&[], "vpmu").way_out.is_none());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The conformance cases: `cases.txt`, whose head says how it is written, and the steps by which the payload plays them.
+//! The conformance cases: `cases.txt`, whose head has its syntax, and the steps by which the payload plays them.
 
 use alloc::vec::Vec;
 
@@ -441,7 +441,7 @@ mod tests {
         let slack = played("FIXED_CTR_CTRL = 1; loop GLOBAL_CTRL = 1<<32, 100; FIXED_CTR about 405");
         let slack: Vec<_> = slack.iter().map(|step| (step.what & PLAY_COMPARISON, step.value, step.think)).collect();
         assert_eq!(slack, [(0, 1, 0), (0, 1 << 32, 100), (PLAY_AT_LEAST, 405, 0), (PLAY_AT_MOST, 463, 0)]);
-        // The handler's own.
+        // The steps of a handler follow it.
         let orders = played("pmi 7 { GLOBAL_CTRL = 0; OVF_CTRL = 1; A_PMC = -near; LVTPC = NMI; GLOBAL_CTRL = 1 }")[0];
         assert_eq!((orders.what & PLAY_OPERATION, orders.what as u32, orders.think), (PLAY_PMI, 7, 5));
     }

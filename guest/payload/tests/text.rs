@@ -24,8 +24,8 @@ const FAULTS: &[Mnemonic] = &[Mnemonic::Rdpmc];
 /// The interrupt stubs leave out CLD because nothing sets the direction flag.
 const SETS_DIRECTION: &[Mnemonic] = &[Mnemonic::Std, Mnemonic::Popfq, Mnemonic::Popf];
 
-fn payload() -> object::File<'static> {
-    object::File::parse(guest::PMU_PAYLOAD).expect("the payload is an ELF")
+fn parse(payload: &'static [u8]) -> object::File<'static> {
+    object::File::parse(payload).expect("the payload is an ELF")
 }
 
 fn symbol(elf: &object::File<'_>, name: &str) -> u64 {
@@ -38,12 +38,8 @@ fn instructions(elf: &object::File<'_>, section: &str) -> Vec<Instruction> {
     Decoder::with_ip(64, code, section.address(), DecoderOptions::NONE).iter().collect()
 }
 
-fn check(section: &str, forbidden: &[&[Mnemonic]], at_least: usize) {
-    check_in(&payload(), section, forbidden, at_least);
-}
-
-fn check_in(elf: &object::File<'_>, section: &str, forbidden: &[&[Mnemonic]], at_least: usize) {
-    let code = instructions(elf, section);
+fn check(payload: &'static [u8], section: &str, forbidden: &[&[Mnemonic]], at_least: usize) {
+    let code = instructions(&parse(payload), section);
     assert!(code.len() >= at_least, "{section}: only {} instructions", code.len());
     let mut factory = InstructionInfoFactory::new();
     for insn in code {
@@ -60,20 +56,19 @@ fn check_in(elf: &object::File<'_>, section: &str, forbidden: &[&[Mnemonic]], at
 
 #[test]
 fn ring_0_uses_general_registers_and_emulated_instructions() {
-    check(".text", &[NOT_EMULATED, FAULTS, SETS_DIRECTION], 500);
+    check(guest::PMU_PAYLOAD, ".text", &[NOT_EMULATED, FAULTS, SETS_DIRECTION], 500);
 }
 
 /// The conformance payload also asks for the faults.
 #[test]
 fn the_conformance_payload_is_as_plain() {
-    let elf = object::File::parse(guest::CONFORMANCE_PAYLOAD).expect("the payload is an ELF");
-    check_in(&elf, ".text", &[NOT_EMULATED, SETS_DIRECTION], 1000);
+    check(guest::CONFORMANCE_PAYLOAD, ".text", &[NOT_EMULATED, SETS_DIRECTION], 1000);
 }
 
 /// Its exact windows hold what their formulas say: between the two WRMSRs of `counted_loop` one turn is 4 instructions.
 #[test]
 fn the_counted_code_is_what_the_cases_count() {
-    let elf = object::File::parse(guest::CONFORMANCE_PAYLOAD).expect("the payload is an ELF");
+    let elf = parse(guest::CONFORMANCE_PAYLOAD);
     let code = instructions(&elf, ".text");
     let between = |name: &str| {
         let start = code.iter().position(|i| i.ip() == symbol(&elf, name)).expect("code");
@@ -92,6 +87,7 @@ fn the_counted_code_is_what_the_cases_count() {
 #[test]
 fn ring_3_uses_general_registers_and_no_privilege() {
     check(
+        guest::PMU_PAYLOAD,
         ".user.text",
         &[
             NOT_EMULATED,
@@ -106,7 +102,7 @@ fn ring_3_uses_general_registers_and_no_privilege() {
 /// Executable segments are never writable, and only the part for ring 3 holds the workloads' code and tables.
 #[test]
 fn segments_have_the_permissions_the_vmm_maps() {
-    let elf = payload();
+    let elf = parse(guest::PMU_PAYLOAD);
     let (start, end) = (symbol(&elf, "user_start"), symbol(&elf, "user_end"));
     assert_eq!((start % 4096, end % 4096), (0, 0));
     let inside = |a: u64| (start..end).contains(&a);
@@ -134,7 +130,7 @@ fn segments_have_the_permissions_the_vmm_maps() {
 
 #[test]
 fn every_vector_has_a_handler_in_ring_0() {
-    let elf = payload();
+    let elf = parse(guest::PMU_PAYLOAD);
     let text = elf.section_by_name(".text").expect(".text");
     let text = text.address()..text.address() + text.size();
     let rodata = elf.section_by_name(".rodata").expect(".rodata");
@@ -161,7 +157,7 @@ fn every_vector_has_a_handler_in_ring_0() {
 
 #[test]
 fn each_vcpu_has_a_state_page_of_its_own() {
-    let elf = payload();
+    let elf = parse(guest::PMU_PAYLOAD);
     let cpus = elf.symbols().find(|s| s.name() == Ok("cpus")).expect("symbol cpus");
     let each = cpus.size() / MAX_VCPUS as u64;
     assert_eq!((each % 4096, cpus.address() % 4096), (0, 0));
@@ -171,7 +167,7 @@ fn each_vcpu_has_a_state_page_of_its_own() {
 /// The straight path of one overflow, between the TSC reads: where ring 0 is emulated its length is the latency.
 #[test]
 fn the_pmi_path_is_short() {
-    let elf = payload();
+    let elf = parse(guest::PMU_PAYLOAD);
     let code = instructions(&elf, ".text");
     let from = |name: &str| {
         let address = symbol(&elf, name);

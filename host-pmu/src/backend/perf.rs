@@ -98,7 +98,7 @@ impl PerfBackend {
             scale,
             shortest_period,
             facts: Facts { gate, virtual_pauses, one_pace: !is_hardware, blind: false, shortest_period: shortest },
-            // The first event of a thread on a host waits for a grace period: not before the guest runs.
+            // The first event of a thread on a host waits for a grace period, so the monitor gets its rings when the guest runs.
             monitor: Monitor::without_ring(),
             attends: false,
             leader,

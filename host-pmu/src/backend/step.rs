@@ -26,10 +26,10 @@ pub struct Retired {
 }
 
 /// A function that says whether an event counts an instruction, apart from its ring.
-type Counts = fn(Retired) -> bool;
+type Predicate = fn(Retired) -> bool;
 
 /// Returns the event that steps show for `spec`. They do not show edge detect, invert, counter mask, IN_TX and IN_TXCP.
-fn shown(spec: Spec) -> Option<Counts> {
+fn shown(spec: Spec) -> Option<Predicate> {
     let selection = match spec.0 {
         Source::Fixed { index, .. } => return if index == 0 { Some(|_| true) } else { None },
         Source::Selector(selection) => selection,
@@ -49,7 +49,7 @@ fn shown(spec: Spec) -> Option<Counts> {
 /// The count of an event.
 #[derive(Debug)]
 pub struct Count {
-    shown: Option<Counts>,
+    shown: Option<Predicate>,
     spec: Spec,
     /// Started or moved by the current instruction.
     fresh: bool,

@@ -44,7 +44,7 @@ impl<B: Backend> Measured<B> {
     /// Disables an event and returns its count.
     #[inline(always)]
     pub(super) fn disable(&mut self, event: &mut B::Event) -> Result<u64, HostError> {
-        // Not by a closure, which would be a call.
+        // This is written out, because a closure would be a call.
         let begin = self.backend.now_ns();
         let result = self.backend.pause(event);
         self.did(OpKind::Pause, begin, result)

@@ -440,7 +440,7 @@ impl<B: Backend> Bank<B> {
         }
         let own = self.tracked.into_iter().filter(|&other| other != counter);
         let held = own.filter_map(|other| self.slots[other.index()].as_ref()).chain(&self.pool);
-        // Now, or from the entry on that enables them.
+        // An event runs now, or from the entry on that enables it.
         let runs = |held: &&HeldEvent<_>| held.counts() || held.leaves();
         let expiring = held.filter(runs).filter(|held| held.spec.samples() && held.period > 0);
         let others: u64 = expiring.map(|held| shortest.saturating_mul(1024).div_ceil(held.period)).sum();

@@ -166,8 +166,8 @@ impl<H: SimHost> Guest<H> {
 
     fn handle_overflows(&mut self, first: u64) -> u64 {
         let (mut status, mut rearmed) = (first, 0);
-        for turn in 0..MOST_LOOPS {
-            self.go(if turn == 0 { 7 } else { 6 });
+        for looped in 0..MOST_LOOPS {
+            self.go(if looped == 0 { 7 } else { 6 });
             self.wrmsr_in_nmi(IA32_PERF_GLOBAL_OVF_CTRL, status);
             rearmed |= status;
             let mut left = status;
@@ -193,7 +193,7 @@ impl<H: SimHost> Guest<H> {
             if status == 0 {
                 break;
             }
-            if turn + 1 == MOST_LOOPS {
+            if looped + 1 == MOST_LOOPS {
                 self.go(3);
             }
         }

@@ -224,7 +224,7 @@ impl<H: SimHost> Guest<H> {
     }
 
     fn read_call(&mut self, at: usize) {
-        // Something counts: the last two are one.
+        // Something counts, so the last two ways are the same.
         let ways = [5, 10, 4, 4];
         if self.place_of(at, ways).is_some() {
             self.update(at);

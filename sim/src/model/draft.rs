@@ -48,7 +48,7 @@ impl Draft {
     /// represent 5 % of the calls; `None` if it is empty.
     pub fn distribution(&mut self, cost: &str, guests: &[Histogram<u64>], source: &str) -> Option<()> {
         let mut ns = ns_histogram();
-        // Histograms of the same bounds.
+        // The bounds of all histograms are the same, so none is refused.
         for guest in guests {
             ns.add(guest).unwrap_or_default();
         }

@@ -143,7 +143,7 @@ impl Crate {
                     self.modules[at].children.insert(name, child);
                     rest = &after[2..];
                 }
-                // Not the `use<'a>` of a type.
+                // This is not the `use<'a>` of a type.
                 (TokenTree::Ident(word), [next, ..]) if word == "use" && !is(next, '<') => {
                     let end = after.iter().position(|token| is(token, ';')).unwrap_or(after.len());
                     let mut found = Vec::new();

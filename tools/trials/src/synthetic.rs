@@ -1,7 +1,7 @@
 //! Rounds of a host with a known truth: what statistics must withstand, and how often they are right.
 //!
-//! The noise is that of the development host (docs/design.md): the CPU's throughput has two modes, 1.42 × apart, each of
-//! them 0.25 s to 2 s long and shared by whatever runs meanwhile; runs drift; guests and processes have a layout.
+//! The noise is that of the development host (docs/decisions.md): the CPU's throughput has two modes, 1.42 × apart, each
+//! of them 0.25 s to 2 s long and shared by whatever runs meanwhile; runs drift; guests and processes have a layout.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

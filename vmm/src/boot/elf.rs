@@ -100,7 +100,7 @@ fn parse_as<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Result<Elf, Boo
         let (offset, size) = part.file_range(endian);
         let memory_size: u64 = part.p_memsz(endian).into();
         if part.p_type(endian) == elf::PT_NOTE {
-            // Notes that cannot be read are no matter where another protocol is spoken.
+            // Notes that cannot be read do not matter to an image that speaks another protocol.
             if pvh_entry == Ok(None) {
                 pvh_entry = pvh_note::<H>(part, endian, bytes);
             }

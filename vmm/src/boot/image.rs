@@ -94,7 +94,7 @@ impl Image {
     }
 }
 
-/// Names what is not spoken; `elf`: why it is no ELF file that can be loaded.
+/// Returns why an image without a protocol that is spoken is refused; `elf` says why it is no ELF file that can be loaded.
 fn refusal(image: &[u8], elf: Option<BootError>) -> BootError {
     let start = &image[..image.len().min(MULTIBOOT_2_SEARCH)];
     BootError(if image.starts_with(&[0x1f, 0x8b]) {

@@ -7,18 +7,18 @@ use super::error::{BootError, refused};
 use super::image::Protocol;
 
 /// A file given to the kernel beside its image.
-#[derive(Clone, Copy, Debug)]
-pub struct Module<'a> {
-    /// Its bytes, for instance `NR_CPUS=2\n`.
-    pub contents: &'a [u8],
+#[derive(Clone, Debug)]
+pub struct Module {
     /// Its name or command line.
-    pub name: &'a str,
+    pub name: String,
+    /// Its bytes, for instance `NR_CPUS=2\n`.
+    pub contents: Vec<u8>,
 }
 
 /// The boot information of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Information<'a> {
-    /// Its form.
+    /// The protocol whose structures it has.
     pub protocol: Protocol,
     /// Size of the guest's memory, from address 0.
     pub ram: u64,
@@ -27,7 +27,7 @@ pub struct Information<'a> {
     /// The rest of the command line.
     pub arguments: &'a str,
     /// Modules.
-    pub modules: &'a [Module<'a>],
+    pub modules: &'a [Module],
 }
 
 const PAGE: usize = 0x1000;
@@ -77,10 +77,10 @@ impl Information<'_> {
         let loader = piece.text(&["vpmu"])?;
         let mut modules = Vec::new();
         for module in self.modules {
-            let name = piece.text(&[module.name])?;
+            let name = piece.text(&[&module.name])?;
             piece.align(PAGE);
             modules.push((piece.here(), module.contents.len() as u64, name));
-            piece.put(module.contents);
+            piece.put(&module.contents);
         }
         piece.align(16);
         let list = piece.here();

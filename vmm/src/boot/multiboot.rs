@@ -95,7 +95,7 @@ impl Addresses {
             return refused("its load_addr lies before the start of the file");
         };
         let size = match self.load_end {
-            // Zero: all of the file.
+            // Zero means all of the file.
             0 => length - start,
             end if end < self.load => return refused("its load_end_addr is below its load_addr"),
             end => (end - self.load) as usize,

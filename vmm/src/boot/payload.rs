@@ -212,12 +212,6 @@ pub(crate) fn harvest_conformance(
     Ok(report.filter(|report| report.magic == CONFORMANCE_MAGIC).map(Box::new))
 }
 
-/// Allocates the guest memory of a layout.
-pub(crate) fn allocate(layout: &Layout) -> Result<GuestMemoryMmap, BootError> {
-    let size = layout.memory().next_multiple_of(PAGE) as usize;
-    Ok(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), size)])?)
-}
-
 /// Ring-0 code.
 const KERNEL_CS: u16 = 0x08;
 const TSS_SELECTOR: u16 = 0x28;

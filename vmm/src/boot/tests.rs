@@ -304,7 +304,8 @@ fn the_loaders_own_data_goes_where_nothing_is() {
 #[test]
 fn the_information_is_what_each_protocol_says() {
     const AT: u32 = 0x9000;
-    let modules = [Module { contents: b"NR_CPUS=2\n", name: "environ" }, Module { contents: &[], name: "" }];
+    let module = |name: &str, contents: &[u8]| Module { name: name.to_owned(), contents: contents.to_vec() };
+    let modules = [module("environ", b"NR_CPUS=2\n"), module("", &[])];
     let information = |protocol, arguments| Information {
         protocol,
         ram: 256 << 20,

@@ -39,7 +39,7 @@ fn flat(sregs: &mut kvm_sregs, long: bool) {
 
 /// Returns the registers at the first instruction; there is no stack.
 pub fn registers(rip: u64) -> kvm_regs {
-    // The flag that reads as one.
+    // Bit 1 of RFLAGS always reads as one.
     kvm_regs { rip, rflags: 2, ..kvm_regs::default() }
 }
 

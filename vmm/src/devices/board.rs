@@ -3,7 +3,6 @@
 //! a virtio console. Any other port or address is absent, as on a PC: reads give all ones, writes go nowhere, and the accesses
 //! are counted.
 
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::bus::{Bus, Next};
@@ -34,33 +33,27 @@ const DEBUG_EXIT_END: u16 = DEBUG_EXIT + 3;
 /// Drives an interrupt line.
 pub(crate) type Line = Box<dyn Fn(bool) + Send + Sync>;
 
-struct Devices<'a> {
+struct State<'a> {
     serial: Serial<'a>,
     /// Level of its line, as it was last driven.
     raised: bool,
-    /// An image's; Linux has none.
+    /// An image has it, and Linux does not.
     fw_cfg: Option<FwCfg>,
 }
 
 /// The devices of one guest.
-pub(crate) struct Shared<'a> {
-    devices: Mutex<Devices<'a>>,
+pub(crate) struct Devices<'a> {
+    state: Mutex<State<'a>>,
     line: OnceLock<Line>,
     is_image: bool,
 }
 
-impl fmt::Debug for Shared<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
-}
-
-impl<'a> Shared<'a> {
-    /// Devices with serial output to `console`; those of an image with `fw_cfg`, else of Linux.
+impl<'a> Devices<'a> {
+    /// Creates the devices, with serial output to `console`: those of an image with `fw_cfg`, else those of Linux.
     pub(crate) fn new(console: &'a Console, fw_cfg: Option<FwCfg>) -> Self {
         let is_image = fw_cfg.is_some();
-        let devices = Devices { serial: Serial::new(console), raised: false, fw_cfg };
-        Self { devices: Mutex::new(devices), line: OnceLock::new(), is_image }
+        let state = State { serial: Serial::new(console), raised: false, fw_cfg };
+        Self { state: Mutex::new(state), line: OnceLock::new(), is_image }
     }
 
     /// Connects the serial port's interrupt, once.
@@ -70,11 +63,11 @@ impl<'a> Shared<'a> {
     }
 
     fn with_serial<T>(&self, access: impl FnOnce(&mut Serial<'a>) -> T) -> T {
-        let mut devices = self.lock();
-        let result = access(&mut devices.serial);
-        let level = devices.serial.interrupts();
-        if level != devices.raised {
-            devices.raised = level;
+        let mut state = self.lock();
+        let result = access(&mut state.serial);
+        let level = state.serial.interrupts();
+        if level != state.raised {
+            state.raised = level;
             if let Some(line) = self.line.get() {
                 line(level);
             }
@@ -82,16 +75,15 @@ impl<'a> Shared<'a> {
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, Devices<'a>> {
+    fn lock(&self) -> MutexGuard<'_, State<'a>> {
         // Registers of a device are whole whatever their holder did.
-        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The devices as one vCPU sees them.
-#[derive(Debug)]
 pub(crate) struct Board<'b, 'a> {
-    shared: &'b Shared<'a>,
+    shared: &'b Devices<'a>,
     channel: Option<&'b virtio::Console>,
     /// Accesses to ports and memory that are not there.
     pub(crate) absent: u64,
@@ -99,7 +91,7 @@ pub(crate) struct Board<'b, 'a> {
 
 impl<'b, 'a> Board<'b, 'a> {
     /// Builds a vCPU's view.
-    pub(crate) const fn new(shared: &'b Shared<'a>, channel: Option<&'b virtio::Console>) -> Self {
+    pub(crate) const fn new(shared: &'b Devices<'a>, channel: Option<&'b virtio::Console>) -> Self {
         Self { shared, channel, absent: 0 }
     }
 
@@ -150,7 +142,7 @@ impl Bus for Board<'_, '_> {
             (fw_cfg::SELECTOR | fw_cfg::DATA, true) => {
                 self.with_fw_cfg(|device| data.fill_with(|| device.read(port)));
             }
-            // No wake-up; the keyboard controller takes a command.
+            // The guest never woke up from a sleep, and the keyboard controller is ready for a command.
             (DEBUG_EXIT..=DEBUG_EXIT_END, true) | (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD | CMOS_DATA, false) => {
                 data.fill(0);
             }
@@ -197,7 +189,7 @@ mod tests {
     #[test]
     fn ports_reach_the_devices_that_a_guest_has() {
         let (console, end) = (Console::default(), |end| Next::End(end));
-        let (image, linux) = (Shared::new(&console, Some(FwCfg::new(3, 1 << 20))), Shared::new(&console, None));
+        let (image, linux) = (Devices::new(&console, Some(FwCfg::new(3, 1 << 20))), Devices::new(&console, None));
         let (stream, _other) = UnixStream::pair().unwrap();
         let channel = virtio::Console::new(stream);
         let mut boards = [Board::new(&image, None), Board::new(&linux, Some(&channel))];
@@ -250,7 +242,7 @@ mod tests {
     #[test]
     fn the_serial_port_drives_its_line_once_per_change() {
         let console = Console::default();
-        let shared = Shared::new(&console, None);
+        let shared = Devices::new(&console, None);
         let changes = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&changes);
         shared.connect(Box::new(move |level| {
@@ -274,7 +266,7 @@ mod tests {
             is_image: bool,
         ) {
             let console = Console::default();
-            let shared = Shared::new(&console, is_image.then(|| FwCfg::new(1, 1 << 20)));
+            let shared = Devices::new(&console, is_image.then(|| FwCfg::new(1, 1 << 20)));
             let (stream, _other) = UnixStream::pair().unwrap();
             let channel = virtio::Console::new(stream);
             let mut board = Board::new(&shared, Some(&channel));

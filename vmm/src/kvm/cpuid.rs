@@ -73,7 +73,7 @@ fn leaf_1(entry: &mut kvm_cpuid_entry2, model: Cpu, cpu: u32, cpus: u32) {
     entry.eax = model.signature();
     entry.ebx = entry.ebx & 0x0000_ffff | cpus.min(255) << 16 | (cpu & 0xff) << 24;
     entry.ecx = (entry.ecx | X2APIC | TSC_DEADLINE | HYPERVISOR) & !MONITOR;
-    // More than one logical processor in the package.
+    // The bit says that the package has more than one logical processor.
     if cpus > 1 {
         entry.edx |= MULTI_THREADING;
     } else {
@@ -154,7 +154,7 @@ const RTM_HLE: u32 = 1 << 4 | 1 << 11;
 /// 7:ECX: IA32_DEBUGCTL has a bit for bus locks.
 const BUS_LOCK_DETECT: u32 = 1 << 24;
 
-/// No place for a leaf in the table that KVM takes.
+/// The table that KVM takes has no place for a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "this host's KVM supports {KVM_MAX_CPUID_ENTRIES} CPUID entries and lacks one of the PMU's, for which that leaves no place: the \
@@ -346,7 +346,7 @@ fn adapt_intel(cpuid: &mut CpuId, pmu: IntelCaps) -> Result<(), CpuidFull> {
                 let [ecx, edx] = INTELS_EXTENDED;
                 [entry.eax, entry.ebx, entry.ecx, entry.edx] = [0, 0, entry.ecx & ecx, entry.edx & edx];
             }
-            // AMD's caches.
+            // Intel's processors do not describe AMD's caches.
             0x8000_0005 => [entry.eax, entry.ebx, entry.ecx, entry.edx] = [0; 4],
             SIZES => [entry.ebx, entry.ecx, entry.edx] = [entry.ebx & WBNOINVD, 0, 0],
             _ => {}

@@ -10,7 +10,8 @@ use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
 use counts::Counts;
 use host_pmu::kick::ThreadTimer;
 
-use super::lapic::{Delivered, Mode, PmiPort, deliver, lvtpc};
+use super::lapic::page::lvtpc;
+use super::lapic::{Delivered, Mode, PmiPort, deliver};
 
 /// Time to the first look without an exit of the guest's own, and the longest between two.
 const FIRST_NS: u64 = 50_000;

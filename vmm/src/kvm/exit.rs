@@ -9,11 +9,8 @@ use crate::sys;
 /// in `kvm_run`, so that an exit fits two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// RDMSR of a filtered MSR.
-    Rdmsr {
-        /// The MSR.
-        index: u32,
-    },
+    /// RDMSR of this filtered MSR.
+    Rdmsr(u32),
     /// WRMSR of a filtered MSR.
     Wrmsr {
         /// The MSR.
@@ -21,52 +18,28 @@ pub enum Exit {
         /// EDX:EAX.
         value: u64,
     },
-    /// OUT; a string instruction gives all its units at once.
-    PortOut {
-        /// The port.
-        port: u16,
-    },
-    /// IN.
-    PortIn {
-        /// The port.
-        port: u16,
-    },
-    /// A write to guest-physical memory without a slot.
-    MemoryWrite {
-        /// Guest-physical address.
-        address: u64,
-    },
-    /// A read from guest-physical memory without a slot.
-    MemoryRead {
-        /// Guest-physical address.
-        address: u64,
-    },
+    /// OUT to this port; a string instruction gives all its units at once.
+    PortOut(u16),
+    /// IN from this port.
+    PortIn(u16),
+    /// A write to guest-physical memory without a slot, at this address.
+    MemoryWrite(u64),
+    /// A read from guest-physical memory without a slot, at this address.
+    MemoryRead(u64),
     /// A guest-debug event: a single step.
     Debug,
     /// A signal, or a vCPU that was not runnable.
     Interrupted,
     /// A triple fault.
     Shutdown,
-    /// The processor refused the guest's state.
-    EntryFailed {
-        /// `hardware_entry_failure_reason`.
-        reason: u64,
-    },
-    /// KVM_EXIT_INTERNAL_ERROR.
-    InternalError {
-        /// `kvm_run.internal.suberror`.
-        suberror: u32,
-    },
-    /// KVM_RUN failed.
-    Failed {
-        /// `errno`.
-        errno: i32,
-    },
-    /// Any other exit.
-    Other {
-        /// `kvm_run.exit_reason`.
-        reason: u32,
-    },
+    /// The processor refused the guest's state, with this `hardware_entry_failure_reason`.
+    EntryFailed(u64),
+    /// KVM_EXIT_INTERNAL_ERROR with this suberror.
+    InternalError(u32),
+    /// KVM_RUN failed with this errno.
+    Failed(i32),
+    /// Any other exit, by its `kvm_run.exit_reason`.
+    Other(u32),
 }
 
 impl Exit {
@@ -77,7 +50,7 @@ impl Exit {
         let at = sys::rdtsc();
         let exit = match result {
             Ok(VcpuExit::X86Wrmsr(exit)) => Self::Wrmsr { index: exit.index, value: exit.data },
-            Ok(VcpuExit::X86Rdmsr(exit)) => Self::Rdmsr { index: exit.index },
+            Ok(VcpuExit::X86Rdmsr(exit)) => Self::Rdmsr(exit.index),
             other => match Self::rarer(&other) {
                 Some(exit) => exit,
                 None => Self::by_reason(fd),
@@ -86,22 +59,22 @@ impl Exit {
         (exit, at)
     }
 
-    /// Reads exits other than those of MSRs; `None` if only `kvm_run` has the reason. Apart, since their registers
-    /// would be saved at each exit of an MSR.
+    /// Reads exits other than those of MSRs; `None` if only `kvm_run` has the reason. This is a function of its own, because
+    /// the registers that it uses would otherwise be saved at each MSR exit.
     #[inline(never)]
     fn rarer(result: &Result<VcpuExit<'_>, kvm_ioctls::Error>) -> Option<Self> {
         Some(match result {
-            &Ok(VcpuExit::IoOut(port, _)) => Self::PortOut { port },
-            &Ok(VcpuExit::IoIn(port, _)) => Self::PortIn { port },
-            &Ok(VcpuExit::MmioWrite(address, _)) => Self::MemoryWrite { address },
-            &Ok(VcpuExit::MmioRead(address, _)) => Self::MemoryRead { address },
+            &Ok(VcpuExit::IoOut(port, _)) => Self::PortOut(port),
+            &Ok(VcpuExit::IoIn(port, _)) => Self::PortIn(port),
+            &Ok(VcpuExit::MmioWrite(address, _)) => Self::MemoryWrite(address),
+            &Ok(VcpuExit::MmioRead(address, _)) => Self::MemoryRead(address),
             Ok(VcpuExit::Debug(_)) => Self::Debug,
             Ok(VcpuExit::Intr) => Self::Interrupted,
             Ok(VcpuExit::Shutdown) => Self::Shutdown,
-            &Ok(VcpuExit::FailEntry(reason, _)) => Self::EntryFailed { reason },
+            &Ok(VcpuExit::FailEntry(reason, _)) => Self::EntryFailed(reason),
             Ok(_) => return None,
             Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => Self::Interrupted,
-            Err(error) => Self::Failed { errno: error.errno() },
+            Err(error) => Self::Failed(error.errno()),
         })
     }
 
@@ -109,8 +82,8 @@ impl Exit {
     /// it.
     pub(crate) const fn past(self) -> Option<Past> {
         match self {
-            Self::Interrupted | Self::Failed { .. } => None,
-            Self::MemoryWrite { .. } => Some(Past::Yes),
+            Self::Interrupted | Self::Failed(_) => None,
+            Self::MemoryWrite(_) => Some(Past::Yes),
             _ => Some(Past::No),
         }
     }
@@ -118,8 +91,8 @@ impl Exit {
     #[cold]
     fn by_reason(fd: &mut VcpuFd) -> Self {
         match fd.get_kvm_run().exit_reason {
-            kvm_bindings::KVM_EXIT_INTERNAL_ERROR => Self::InternalError { suberror: sys::internal_error(fd).0 },
-            reason => Self::Other { reason },
+            kvm_bindings::KVM_EXIT_INTERNAL_ERROR => Self::InternalError(sys::internal_error(fd).0),
+            reason => Self::Other(reason),
         }
     }
 }

@@ -22,9 +22,9 @@ pub(super) enum Action {
     End(End),
 }
 
-/// Everything that an exit may touch.
+/// Everything of a vCPU that an exit may touch.
 #[derive(Debug)]
-pub(super) struct Parts<'a, H, B> {
+pub(super) struct Context<'a, H, B> {
     pub(super) pmu: &'a mut Vpmu<H>,
     pub(super) bus: &'a mut B,
     pub(super) other_msrs: Option<&'a mut OtherMsrs>,
@@ -41,7 +41,7 @@ pub(super) struct Answer(pub(super) Option<u64>);
 pub(super) fn access<H: HostPmu>(exit: Exit, pmu: &mut Vpmu<H>, stats: &mut LoopStats) -> Option<Answer> {
     let (index, write, value) = match exit {
         Exit::Wrmsr { index, value } => (index, true, pmu.wrmsr(index, value).map(|()| value)),
-        Exit::Rdmsr { index } => (index, false, pmu.rdmsr(index)),
+        Exit::Rdmsr(index) => (index, false, pmu.rdmsr(index)),
         _ => return None,
     };
     stats.count_msr(index, write, value.is_err());
@@ -53,27 +53,27 @@ pub(super) fn access<H: HostPmu>(exit: Exit, pmu: &mut Vpmu<H>, stats: &mut Loop
 pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
     exit: Exit,
     at: u64,
-    parts: &mut Parts<'_, H, B>,
+    context: &mut Context<'_, H, B>,
     vcpu: &mut V,
 ) -> Action {
-    let Some(other_msrs) = &mut parts.other_msrs else {
-        return match access(exit, parts.pmu, parts.stats) {
+    let Some(other_msrs) = &mut context.other_msrs else {
+        return match access(exit, context.pmu, context.stats) {
             Some(Answer(value)) => Action::AnswerMsr(value),
-            None => handle_other(exit, at, parts, vcpu),
+            None => handle_other(exit, at, context, vcpu),
         };
     };
     match exit {
         Exit::Wrmsr { index, value } => {
-            let done = OtherMsrs::wrmsr(vcpu, parts.pmu, index, value);
-            parts.stats.count_msr(index, true, done.is_err());
+            let done = OtherMsrs::wrmsr(vcpu, context.pmu, index, value);
+            context.stats.count_msr(index, true, done.is_err());
             Action::AnswerMsr(done.is_ok().then_some(value))
         }
-        Exit::Rdmsr { index } => {
-            let value = other_msrs.rdmsr(vcpu, parts.pmu, index);
-            parts.stats.count_msr(index, false, value.is_err());
+        Exit::Rdmsr(index) => {
+            let value = other_msrs.rdmsr(vcpu, context.pmu, index);
+            context.stats.count_msr(index, false, value.is_err());
             Action::AnswerMsr(value.ok())
         }
-        other => handle_other(other, at, parts, vcpu),
+        other => handle_other(other, at, context, vcpu),
     }
 }
 
@@ -81,14 +81,14 @@ pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
 fn handle_other<H: HostPmu, B: Bus, V: ExitedVcpu>(
     exit: Exit,
     at: u64,
-    parts: &mut Parts<'_, H, B>,
+    context: &mut Context<'_, H, B>,
     vcpu: &mut V,
 ) -> Action {
     let next = match exit {
-        Exit::PortOut { port } => parts.bus.write_port(port, vcpu.port_data(), at),
-        Exit::PortIn { port } => parts.bus.read_port(port, vcpu.port_data()),
-        Exit::MemoryWrite { address } => parts.bus.write_memory(address, vcpu.memory_data()),
-        Exit::MemoryRead { address } => parts.bus.read_memory(address, vcpu.memory_data()),
+        Exit::PortOut(port) => context.bus.write_port(port, vcpu.port_data(), at),
+        Exit::PortIn(port) => context.bus.read_port(port, vcpu.port_data()),
+        Exit::MemoryWrite(address) => context.bus.write_memory(address, vcpu.memory_data()),
+        Exit::MemoryRead(address) => context.bus.read_memory(address, vcpu.memory_data()),
         // A signal ends a wait in KVM_RUN. A step that was not asked for needs no action.
         Exit::Interrupted | Exit::Debug => Next::Continue,
         other => return Action::End(end_of(other, vcpu)),
@@ -96,11 +96,11 @@ fn handle_other<H: HostPmu, B: Bus, V: ExitedVcpu>(
     match next {
         Next::Continue => Action::Resume,
         Next::NoteHeld => {
-            parts.bus.note_held(parts.pmu.host().held());
+            context.bus.note_held(context.pmu.host().held());
             Action::Resume
         }
         Next::Phase(phase) => {
-            parts.stats.phases.begin(phase, parts.pmu.host().ops());
+            context.stats.phases.begin(phase, context.pmu.host().ops());
             Action::Resume
         }
         Next::TurnOver => Action::End(End::TurnOver),
@@ -113,10 +113,10 @@ fn handle_other<H: HostPmu, B: Bus, V: ExitedVcpu>(
 fn end_of<V: ExitedVcpu>(exit: Exit, vcpu: &mut V) -> End {
     match exit {
         Exit::Shutdown => End::TripleFault,
-        Exit::EntryFailed { reason } => End::EntryFailed { reason },
-        Exit::InternalError { suberror } => End::InternalError { suberror, instruction: vcpu.instruction() },
-        Exit::Failed { errno } => End::Host(format!("KVM_RUN: {}", std::io::Error::from_raw_os_error(errno))),
-        Exit::Other { reason } => End::UnknownExit(format!("{reason} (KVM_EXIT_* of <linux/kvm.h>)")),
+        Exit::EntryFailed(reason) => End::EntryFailed(reason),
+        Exit::InternalError(suberror) => End::InternalError { suberror, instruction: vcpu.instruction() },
+        Exit::Failed(errno) => End::Host(format!("KVM_RUN: {}", std::io::Error::from_raw_os_error(errno))),
+        Exit::Other(reason) => End::UnknownExit(format!("{reason} (KVM_EXIT_* of <linux/kvm.h>)")),
         other => End::UnknownExit(format!("{other:?}")),
     }
 }
@@ -223,8 +223,8 @@ mod tests {
 
         fn handle(&mut self, exit: Exit) -> Action {
             let other_msrs = self.other_msrs.as_mut();
-            let mut parts = Parts { pmu: &mut self.pmu, bus: &mut self.bus, other_msrs, stats: &mut self.stats };
-            handle(exit, 77, &mut parts, &mut self.vcpu)
+            let mut context = Context { pmu: &mut self.pmu, bus: &mut self.bus, other_msrs, stats: &mut self.stats };
+            handle(exit, 77, &mut context, &mut self.vcpu)
         }
     }
 
@@ -236,11 +236,11 @@ mod tests {
         let mut world = World::new(Some(OtherMsrs::new(&[site])));
         world.handle(Exit::Wrmsr { index: 0xc1, value: 5 });
         world.vcpu.rip = 0x1000;
-        assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(5)));
+        assert_eq!(world.handle(Exit::Rdmsr(0)), Action::AnswerMsr(Some(5)));
         world.vcpu.rip = 0x1002;
-        assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(None), "no MSR 0 here");
+        assert_eq!(world.handle(Exit::Rdmsr(0)), Action::AnswerMsr(None), "no MSR 0 here");
         world.vcpu.msr = Some((0, 9));
-        assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(9)));
+        assert_eq!(world.handle(Exit::Rdmsr(0)), Action::AnswerMsr(Some(9)));
         let other_msrs = world.other_msrs.unwrap();
         assert_eq!((other_msrs.rdpmcs(), other_msrs.elsewhere()), (1, 1), "KVM's answer to a true RDMSR is none");
         // Addresses that are not canonical fault, and others reach KVM.
@@ -271,9 +271,7 @@ mod tests {
     fn memory_that_is_absent_ends_the_run_unless_the_bus_says_otherwise() {
         let mut world = World::new(None);
         world.vcpu.memory = vec![0; 4];
-        for (exit, write) in
-            [(Exit::MemoryRead { address: 0xd000_0000 }, false), (Exit::MemoryWrite { address: 0xd000_0000 }, true)]
-        {
+        for (exit, write) in [(Exit::MemoryRead(0xd000_0000), false), (Exit::MemoryWrite(0xd000_0000), true)] {
             let end = End::UnassignedAccess { address: 0xd000_0000, write };
             assert_eq!(world.handle(exit), Action::End(end));
         }

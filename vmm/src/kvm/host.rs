@@ -64,7 +64,8 @@ pub enum KvmError {
     },
 }
 
-fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
+/// Names the ioctl that failed.
+pub(crate) fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
     move |error| KvmError::Call { call, error }
 }
 
@@ -234,12 +235,12 @@ impl Host {
             let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
             cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
             vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
-            // First of all. It waits for a grace period of the VM's SRCU, which is over at once in a VM where there was
-            // none yet, and takes some 15 ms after the one of a memory slot or interrupt controller
+            // The filter comes first: its installation waits for a grace period of the VM's SRCU, which is over at once in a
+            // VM where there was none yet, and takes some 15 ms after the one of a memory slot or interrupt controller
             // (srcu_should_expedite).
             msr_filter::install(&vm, caps.vendor(), also).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
         }
-        // Three pages below 4 GiB that Intel hosts need for real mode; unused otherwise.
+        // Intel hosts need three pages below 4 GiB for real mode; others do not use them.
         vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
         sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
         vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
@@ -264,22 +265,23 @@ impl Host {
         vm.enable_cap(&cap)
     }
 
-    /// Creates vCPU `cpu` of `cpus` with the guest's CPUID. All but the first wait for a start-up IPI.
+    /// Creates vCPU `cpu` of `cpus` with the guest's CPUID: that of `model`, if need be `without_misemulated` features. All
+    /// but the first wait for a start-up IPI.
     pub(crate) fn create_vcpu(
         &self,
         vm: &VmFd,
-        cpu: usize,
-        cpus: usize,
+        (cpu, cpus): (usize, usize),
         pmu: GuestPmu,
-        look: Look,
+        model: Cpu,
+        without_misemulated: bool,
     ) -> Result<VcpuFd, KvmError> {
         let vcpu = vm.create_vcpu(cpu as u64).map_err(no_vcpu)?;
         let mut cpuid = self.supported()?;
         match pmu {
-            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, look.model, caps, cpu as u32, cpus as u32)?,
+            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, model, caps, cpu as u32, cpus as u32)?,
             GuestPmu::Kvm => cpuid::set_apic_id(&mut cpuid, cpu as u32),
         }
-        if look.without_misemulated {
+        if without_misemulated {
             cpuid::hide_misemulated(&mut cpuid);
         }
         vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
@@ -303,15 +305,6 @@ pub fn linux_refusal() -> Result<(), String> {
         "this host cannot run Linux as a guest: {emulates}, and lacks instructions that Linux needs; use a host with VMX or SVM, nested ones \
          included (QEMU with -cpu max,+svm will do)"
     ))
-}
-
-/// Appearance of the guest's processor, beside its PMU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
-    /// Family and model.
-    pub(crate) model: Cpu,
-    /// True if CPUID lacks the features that an emulated host gets wrong.
-    pub(crate) without_misemulated: bool,
 }
 
 /// PMU exposed to the guest.

@@ -4,7 +4,6 @@
 //! vCPU's thread, so that KVM_RUN ends before an instruction of the other mode. That costs a return to userspace each
 //! time, and is on only while a counter depends on it.
 
-use std::fmt;
 use std::io;
 
 use host_pmu::sampler::{Rate, SampledEvent, Sampler};
@@ -20,25 +19,19 @@ const EXIT: &str = "kvm:kvm_nested_vmexit_inject";
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) transitions: u64,
-    /// Times that the kernel stopped to report them for the rest of a tick.
+    /// Times that the kernel stopped reporting them for the rest of a tick.
     pub(crate) throttled: u64,
     pub(crate) guest: Option<bool>,
 }
 
 /// The transitions of one vCPU.
 pub(crate) struct Nested {
-    /// Or why they do not open here, which matters once a counter asks.
+    /// The tracepoints, or why they do not open here, which matters once a counter depends on them.
     events: Result<Sampler, String>,
     state: Box<KvmNestedStateBuffer>,
     watched: bool,
     /// Signals that are in no account yet.
     signals: u64,
-}
-
-impl fmt::Debug for Nested {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nested").field("events", &self.events).field("watched", &self.watched).finish_non_exhaustive()
-    }
 }
 
 impl Nested {

@@ -1,8 +1,10 @@
 //! The vCPU loop: prepare, enter, dispatch; and the same in single steps.
 
+use arch_pmu::Vpmu;
+use host_pmu::backend::step::StepCounts;
 use host_pmu::side::HostPmu;
 
-use super::step::{Go, Seen, Stepper};
+use super::step::Stepper;
 use super::vcpu::Vcpu;
 use crate::devices::bus::Bus;
 use crate::outcome::End;
@@ -43,32 +45,29 @@ fn to_the_first_exit<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> Option<En
 fn in_steps<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> End {
     let mut stepper = Stepper::new(vcpu.parts.memory);
     loop {
-        if let Some(end) = vcpu.prepare() {
-            return end;
-        }
-        let Some(counts) = vcpu.parts.pmu.host().stepper() else { return End::Host("no step counter".to_owned()) };
-        let due = match stepper.before_entry(&mut vcpu.parts.fd, counts) {
-            Ok(Go::Enter) => {
-                let exit = vcpu.enter();
-                let Some(counts) = vcpu.parts.pmu.host().stepper() else {
-                    return End::Host("no step counter".to_owned());
-                };
-                match stepper.after_exit(exit, &mut vcpu.parts.fd, counts) {
-                    Ok(Seen::Guest) => {
-                        if let Some(end) = vcpu.dispatch(exit) {
-                            return end;
-                        }
-                        false
-                    }
-                    Ok(Seen::Step { due }) => due,
-                    Err(end) => return end,
-                }
-            }
-            Ok(Go::Retired { due }) => due,
+        match step(vcpu, &mut stepper) {
+            Ok(true) => _ = vcpu.parts.pmu.kick(),
+            Ok(false) => {}
             Err(end) => return end,
-        };
-        if due {
-            vcpu.parts.pmu.kick();
         }
     }
+}
+
+/// Makes one entry, which is a step unless nothing is counted. Returns whether a counter reached its period in it.
+fn step<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>, stepper: &mut Stepper<'_>) -> Result<bool, End> {
+    vcpu.prepare().map_or(Ok(()), Err)?;
+    let parts = &mut vcpu.parts;
+    if let Some(due) = stepper.before_entry(&mut parts.fd, counts(&mut parts.pmu)?)? {
+        return Ok(due);
+    }
+    let exit = vcpu.enter();
+    let parts = &mut vcpu.parts;
+    match stepper.after_exit(exit, &mut parts.fd, counts(&mut parts.pmu)?)? {
+        Some(due) => Ok(due),
+        None => vcpu.dispatch(exit).map_or(Ok(false), Err),
+    }
+}
+
+fn counts<H: HostPmu>(pmu: &mut Vpmu<H>) -> Result<&mut StepCounts, End> {
+    pmu.host().stepper().ok_or_else(|| End::Host("no step counter".to_owned()))
 }

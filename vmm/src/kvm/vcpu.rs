@@ -20,9 +20,9 @@ use super::deferred::{self, Deferred};
 use super::exit::Exit;
 use super::handle::KvmVcpu;
 use super::handle::{self, Action, Answer};
-use super::lapic::Tick;
+use super::lapic::local::{LocalApic, X2ApicMsrs};
+use super::lapic::tick::Tick;
 use super::lapic::{self, Delivered, Mode, PmiPort as _};
-use super::lapic::{LocalApic, X2ApicMsrs};
 use super::nested::{Nested, Seen};
 use super::other_msrs::{EFER_SVME, OneMsr, OtherMsrs};
 use super::stats::LoopStats;
@@ -35,8 +35,8 @@ use crate::sys::{self, KickGuard};
 fn traced(exit: Exit, is_rdpmc: bool) -> Option<Row> {
     let (kind, register, value) = match exit {
         Exit::Wrmsr { index, value } => (Kind::Write, index, value),
-        Exit::Rdmsr { index } if is_rdpmc => (Kind::Rdpmc, index, 0),
-        Exit::Rdmsr { index } => (Kind::Read, index, 0),
+        Exit::Rdmsr(index) if is_rdpmc => (Kind::Rdpmc, index, 0),
+        Exit::Rdmsr(index) => (Kind::Read, index, 0),
         _ => return None,
     };
     (is_rdpmc || PmuMsr::decode(register).is_some()).then_some(Row { kind, register, value, ..Row::default() })
@@ -63,7 +63,6 @@ macro_rules! local_apic {
 }
 
 /// The parts of a vCPU.
-#[derive(Debug)]
 pub(crate) struct Parts<'a, H, B> {
     pub(crate) vm: &'a VmFd,
     pub(crate) fd: VcpuFd,
@@ -86,7 +85,6 @@ pub(crate) struct Parts<'a, H, B> {
 }
 
 /// A vCPU between two of its exits.
-#[derive(Debug)]
 pub(crate) struct Vcpu<'a, H, B> {
     pub(super) parts: Parts<'a, H, B>,
     /// Something is due at each entry: transitions may have to be watched, or a trace notes them.
@@ -134,8 +132,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
         let kicked = sys::take_kick(&mut self.parts.fd);
-        // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little
-        // of the VMM's code and data in the caches.
+        // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest left little of the
+        // VMM's code and data in the caches.
         let may_be_quiet = !kicked && !self.deferred.has_deferred() && !self.always_due;
         let is_quiet = may_be_quiet && self.parts.pmu.is_quiet() && self.parts.pmu.host().passes_entry();
         if !is_quiet && let Err(end) = self.prepare_what_is_due(kicked) {
@@ -279,14 +277,14 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             self.parts.pmu.set_svme(false);
         }
         let rdpmcs = self.parts.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
-        let mut parts = handle::Parts {
+        let mut context = handle::Context {
             pmu: &mut self.parts.pmu,
             bus: &mut self.parts.bus,
             other_msrs: self.parts.other_msrs.as_mut(),
             stats: &mut self.stats,
         };
         let mut vcpu = KvmVcpu { fd: &mut self.parts.fd, one: &mut self.one_msr };
-        match handle::handle(exit, self.returned_at, &mut parts, &mut vcpu) {
+        match handle::handle(exit, self.returned_at, &mut context, &mut vcpu) {
             Action::Resume => None,
             Action::AnswerMsr(value) => {
                 let is_rdpmc = self.parts.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs) > rdpmcs;
@@ -346,7 +344,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let counts = &mut self.stats.counts;
         counts.ticks_uncertain += u64::from(tick == Tick::Uncertain);
         match delivery {
-            // Counted where it met the mask.
+            // It was counted where it met the mask.
             Delivery::Masked => {}
             Delivery::Unsupported(_) => counts.undeliverable += 1,
             Delivery::Fixed(_) => counts.pmis += 1,

@@ -60,7 +60,7 @@ impl Crew {
                     // The name by which perf inject finds the threads of QEMU's vCPUs.
                     let named = std::thread::Builder::new().name(format!("CPU {cpu}/KVM"));
                     named.spawn_scoped(scope, move || {
-                        // All of it: its drop is the word.
+                        // The thread takes all of it, because its drop says that the thread has ended.
                         let mut done = done;
                         lock(&self.tids).push(sys::gettid());
                         let outcome;
@@ -97,7 +97,7 @@ impl Crew {
                 Err(_) => {}
             }
             if self.stop.load(Ordering::Relaxed) {
-                // Again at every poll: a kick that hits a thread before its loop begins is without effect.
+                // The kick is repeated at every poll, because one that hits a thread before its loop begins has no effect.
                 for &tid in &*lock(&self.tids) {
                     sys::signal_thread(tid, kick::signal());
                 }
@@ -114,7 +114,7 @@ impl Crew {
 
 /// Ends the process: whoever waits for the thread would wait for good.
 fn give_up() {
-    /// Exit code of a host that cannot.
+    /// The exit code for what this host cannot do.
     const EXIT: i32 = 4;
     eprintln!(
         "vpmu: error: a vCPU's thread does not stop; the signals of its host events may keep it busy: longer periods, fewer counters, \

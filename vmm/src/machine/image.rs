@@ -13,21 +13,14 @@ use super::pc::{self, Booted, Ends, PcOutcome};
 use super::plan::Plan;
 use crate::boot::error::BootError;
 use crate::boot::image::{BOOT_MAGIC, Image, MAX_MEMORY, MIN_MEMORY, Protocol};
-use crate::boot::information::{Information, Module};
+use crate::boot::information::Information;
+pub use crate::boot::information::Module;
+use crate::boot::linux::layout::allocate;
 use crate::boot::rdpmc;
 use crate::boot::vcpu;
 use crate::devices::fw_cfg::FwCfg;
 use crate::kvm::Host;
 use crate::kvm::msr_filter::Also;
-
-/// A file for the image.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FileForImage {
-    /// Its name.
-    pub name: String,
-    /// Its bytes.
-    pub contents: Vec<u8>,
-}
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -41,7 +34,7 @@ pub struct ImagePlan {
     /// The rest of the command line.
     pub arguments: String,
     /// Multiboot modules.
-    pub modules: Vec<FileForImage>,
+    pub modules: Vec<Module>,
 }
 
 /// One run of an image.
@@ -66,7 +59,7 @@ pub fn run(
     host: &Host,
     image: &[u8],
     plan: &ImagePlan,
-    // One type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
+    // This is one type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
     out: &mut (dyn Write + Send),
     interrupted: &AtomicBool,
 ) -> Result<ImageOutcome, MachineError> {
@@ -79,8 +72,7 @@ pub fn run(
             ))
             .into());
         }
-        let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), plan.memory as usize)]);
-        let memory = memory.map_err(BootError::from)?;
+        let memory = allocate(plan.memory)?;
         let mut image = image.to_vec();
         let sites = if facts.userspace_pmu { rdpmc::rewrite(&mut image)? } else { Vec::new() };
         let (Image { protocol, eip, asks_for_video, .. }, rbx) = load(&image, plan, &memory)?;
@@ -106,14 +98,12 @@ pub fn run(
 fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<(Image, u64), BootError> {
     let loaded = Image::of(image, plan.memory)?;
     loaded.plan.copy(image, |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
-    let modules: Vec<_> =
-        plan.modules.iter().map(|file| Module { contents: &file.contents, name: &file.name }).collect();
     let information = Information {
         protocol: loaded.protocol,
         ram: plan.memory,
         program: &plan.program,
         arguments: &plan.arguments,
-        modules: &modules,
+        modules: &plan.modules,
     };
     let at = loaded.plan.free_range(information.size()?)?;
     // free_range gives addresses below 4 GiB.

@@ -22,6 +22,7 @@ use crate::boot::linux::layout::{
     split,
 };
 use crate::boot::linux::{acpi, zero_page};
+use crate::boot::payload::write_words;
 use crate::boot::vcpu;
 pub use crate::devices::oops::{Complaints, Log};
 pub use crate::devices::output::Output;
@@ -60,7 +61,7 @@ pub fn run(
     host: &Host,
     kernel: Kernel,
     plan: LinuxPlan,
-    // One type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
+    // This is one type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
     ends: Ends<'_, dyn Write + Send + '_>,
     interrupted: &AtomicBool,
 ) -> Result<PcOutcome, MachineError> {
@@ -137,8 +138,7 @@ fn place(
     }
     memory.write_slice(&zero_page::build(&kernel.setup.bytes, size, initrd_at), GuestAddress(ZERO_PAGE))?;
     memory.write_slice(&vcpu::identity_map(PAGE_TABLES), GuestAddress(PAGE_TABLES))?;
-    let gdt: Vec<u8> = GDT_ENTRIES.iter().flat_map(|entry| entry.to_le_bytes()).collect();
-    memory.write_slice(&gdt, GuestAddress(GDT))?;
+    write_words(memory, GDT, &GDT_ENTRIES)?;
     Ok(entry)
 }
 

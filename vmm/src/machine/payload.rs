@@ -16,6 +16,7 @@ use super::guest::{Guest, InKernel, RunFacts};
 use super::plan::Plan;
 use super::run::{self, Run};
 use crate::boot::layout::{Layout, MAX_VCPUS};
+use crate::boot::linux::layout::allocate;
 use crate::boot::payload::{self, Payload};
 use crate::devices::doorbell::Doorbell;
 use crate::kvm::{Host, tsc};
@@ -134,7 +135,7 @@ impl Guest for PayloadGuest<'_> {
     const SHARES_LAPIC: bool = false;
 
     fn load(&mut self, _facts: RunFacts) -> Result<(GuestMemoryMmap, InKernel), MachineError> {
-        let memory = payload::allocate(&self.layout)?;
+        let memory = allocate(self.layout.memory())?;
         self.loaded = Some(Payload::load(self.image, &self.layout, &memory)?);
         Ok((memory, InKernel::default()))
     }

@@ -15,7 +15,7 @@ use super::plan::Plan;
 use super::run::{self, Run};
 use crate::boot::linux::layout::{VIRTIO, VIRTIO_GSI};
 use crate::boot::rdpmc::Site;
-use crate::devices::board::{Board, Shared as Devices};
+use crate::devices::board::{Board, Devices};
 use crate::devices::console::Console;
 use crate::devices::fw_cfg::FwCfg;
 use crate::devices::oops::Complaints;
@@ -83,8 +83,8 @@ pub(super) type Entry = (fn(&mut kvm_sregs), kvm_regs);
 /// Puts what is booted into memory, with an agent's port if the flag says so.
 pub(super) type Boot<'a> = Box<dyn FnOnce(RunFacts, bool) -> Result<Booted, MachineError> + Sync + 'a>;
 
-/// Runs what is booted until it ends, fails, `interrupted` is set, or the time limit passes. `fw_cfg`: of an image, whose
-/// serial port is polled.
+/// Runs what is booted until it ends, fails, `interrupted` is set, or the time limit passes. An image has `fw_cfg`, and
+/// polls its serial port.
 pub(super) fn run(
     host: &Host,
     boot: Boot<'_>,

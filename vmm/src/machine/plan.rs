@@ -6,7 +6,7 @@ use std::time::Duration;
 use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use host_pmu::floor::Floor;
-use host_pmu::open::{self, Work};
+use host_pmu::open::{self, WithHost};
 use host_pmu::strategy::Strategy;
 use host_pmu::trace::Tracing;
 
@@ -74,12 +74,12 @@ pub(super) fn guest_pmu(plan: &Plan, host: &Host) -> Result<GuestPmu, MachineErr
     }
 }
 
-/// Makes the host side and does `work` with it. Host events belong to the thread that opens them, so this is called on
+/// Makes the host side and runs `with` it. Host events belong to the thread that opens them, so this is called on
 /// the vCPU's thread.
-pub(super) fn open<W: Work>(behind: &CounterSource, tsc_khz: u64, work: W) -> Result<W::Out, MachineError> {
+pub(super) fn open<W: WithHost>(behind: &CounterSource, tsc_khz: u64, with: W) -> Result<W::Out, MachineError> {
     match behind {
-        CounterSource::Floor | CounterSource::Kvm { .. } => Ok(work.run(Floor::new(tsc_khz, tsc_khz)?)),
-        CounterSource::PacedFloor { counts_per_ms } => Ok(work.run(Floor::new(tsc_khz, *counts_per_ms)?)),
-        CounterSource::Events { backend, strategy } => Ok(open::open(backend, strategy, tsc_khz, work)?),
+        CounterSource::Floor | CounterSource::Kvm { .. } => Ok(with.run(Floor::new(tsc_khz, tsc_khz)?)),
+        CounterSource::PacedFloor { counts_per_ms } => Ok(with.run(Floor::new(tsc_khz, *counts_per_ms)?)),
+        CounterSource::Events { backend, strategy } => Ok(open::open(backend, strategy, tsc_khz, with)?),
     }
 }

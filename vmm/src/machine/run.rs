@@ -7,9 +7,10 @@ use arch_pmu::Vpmu;
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
 use host_pmu::kernel::Module;
+use host_pmu::kick;
+use host_pmu::open::WithHost;
 use host_pmu::side::HostPmu;
 use host_pmu::trace::Tracer;
-use host_pmu::{kick, open};
 use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
@@ -21,7 +22,7 @@ use super::plan;
 use super::plan::{CounterSource, Plan};
 use crate::kvm::nested::Nested;
 use crate::kvm::vcpu::{Parts, Vcpu};
-use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
+use crate::kvm::{GuestPmu, Host, call, run_loop};
 use crate::outcome::{End, Steps, VcpuOutcome};
 use crate::sample::VcpuSampler;
 use crate::seccomp::confine_vcpu;
@@ -60,10 +61,9 @@ pub(super) fn run<G: Guest>(
     let (memory, in_kernel) = guest.load(facts)?;
     let vm = host.create_vm(&memory, pmu, in_kernel.also, in_kernel.pit)?;
     guest.attach(&vm, &memory)?;
-    let look = Look { model: plan.cpu, without_misemulated: in_kernel.without_misemulated };
     let mut vcpus = Vec::with_capacity(plan.vcpus);
     for cpu in 0..plan.vcpus {
-        let fd = host.create_vcpu(&vm, cpu, plan.vcpus, pmu, look)?;
+        let fd = host.create_vcpu(&vm, (cpu, plan.vcpus), pmu, plan.cpu, in_kernel.without_misemulated)?;
         let tsc_khz = start(&fd, cpu, guest, &memory)?;
         vcpus.push((fd, tsc_khz));
     }
@@ -84,7 +84,6 @@ fn overall(ends: &[&End]) -> End {
 
 /// Gives a vCPU its first registers. Returns its TSC's frequency.
 fn start<G: Guest>(fd: &VcpuFd, cpu: usize, guest: &G, memory: &GuestMemoryMmap) -> Result<u64, MachineError> {
-    let call = |call: &'static str| move |error| KvmError::Call { call, error };
     let tsc_khz = u64::from(fd.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))?);
     let mut sregs = fd.get_sregs().map_err(call("KVM_GET_SREGS"))?;
     if let Some(regs) = guest.start(cpu, tsc_khz, &mut sregs, memory)? {
@@ -114,7 +113,7 @@ impl<G: Guest> Shared<'_, G> {
     ) -> Result<Vec<VcpuOutcome<G::Left>>, MachineError> {
         let (left, timed_out) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
             let outcome = pin(&self.plan.pin, cpu)
-                .and_then(|()| plan::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?);
+                .and_then(|()| plan::open(&self.plan.behind, tsc_khz, VcpuThread { shared: self, cpu, fd, tsc_khz })?);
             (outcome.as_ref().is_ok_and(|vcpu| vcpu.end.is_complete()), outcome)
         });
         left.into_iter()
@@ -136,15 +135,15 @@ fn pin(list: &[u32], cpu: usize) -> Result<(), MachineError> {
         .map_err(|error| MachineError::Host(format!("binding vCPU {cpu} to CPU {on}: {error}")))
 }
 
-/// The work of one vCPU's thread.
-struct Work<'a, G> {
+/// One vCPU's thread.
+struct VcpuThread<'a, G> {
     shared: &'a Shared<'a, G>,
     cpu: usize,
     fd: VcpuFd,
     tsc_khz: u64,
 }
 
-impl<G: Guest> open::Work for Work<'_, G> {
+impl<G: Guest> WithHost for VcpuThread<'_, G> {
     type Out = Result<VcpuOutcome<G::Left>, MachineError>;
 
     fn run<H: HostPmu>(self, host: H) -> Self::Out {
@@ -155,7 +154,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             (_, PmuCaps::Amd(AmdCaps { svm: true, .. })) => Some(Nested::open()),
             _ => None,
         };
-        // Of this thread, on which KVM creates the vCPU's events.
+        // The module is opened on this thread, because KVM creates the vCPU's events on it.
         let mut module = match &shared.plan.behind {
             CounterSource::Kvm { module: Some(words) } => Some(Module::open(words).map_err(MachineError::Host)?),
             _ => None,

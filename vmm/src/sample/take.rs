@@ -165,10 +165,10 @@ fn walk(
     let space = Space::new(memory, sregs);
     let long = sregs.efer & EFER_LMA != 0 && sregs.cs.l != 0;
     let ip = regs.rip.wrapping_add(if long { 0 } else { sregs.cs.base });
-    // Behind the instruction that made the exit the sample is at its last byte, as from a return address, but within a repeated store at
-    // the byte before it; the stack is that of the next one.
+    // A sample past the instruction that made the exit is put at that one's last byte, as a return address is. Within a
+    // repeated store that is the byte before it. The stack is that of the next instruction.
     words.begin(ip.wrapping_sub(u64::from(past == Past::Yes)));
-    // Of other than 64-bit code there is the instruction alone.
+    // No chain is followed in code that is not 64-bit code.
     if !long {
         words.first(user);
         return flags | if user { flag::USER_BROKEN } else { flag::KERNEL_BROKEN };

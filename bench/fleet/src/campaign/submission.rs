@@ -53,7 +53,7 @@ pub fn submit(
         plan: plan.text.clone(),
         elements,
     };
-    // Written last: a folder without it is none.
+    // This file is written last, because a folder without it is no campaign.
     if folder.write_new(Path::new(CAMPAIGN), &campaign)? {
         return Ok((folder, campaign));
     }

@@ -166,7 +166,7 @@ pub(crate) mod tests {
     pub(crate) fn fakes(scripts: &[(&str, &str)]) -> (tempfile::TempDir, Slurm) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in scripts {
-            // Renamed: a file that another thread's child holds open for writing cannot be executed.
+            // The script is renamed, because a file that another thread's child holds open for writing cannot be executed.
             let (part, path) = (folder.path().join(format!("{name}.part")), folder.path().join(name));
             std::fs::write(&part, format!("#!/bin/sh\n{text}\n")).unwrap();
             std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o755)).unwrap();

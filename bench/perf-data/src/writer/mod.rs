@@ -199,7 +199,7 @@ impl Writer {
         let ratio = if compressed == 0 { 1.0 } else { raw as f64 / compressed as f64 };
         let store = match self.sink {
             Sink::File(ref mut store) => store,
-            // A thread that panicked has the file.
+            // A thread that panicked took the file with it.
             Sink::Thread(_) => return (Summary::default(), flushed),
         };
         self.facts.compression.1 = ratio;

@@ -147,7 +147,7 @@ fn plain(code: Code, event: &mut Event) -> Openable {
         PERF_TYPE_HARDWARE | PERF_TYPE_HW_CACHE | PERF_TYPE_RAW => Class::Hardware,
         _ => Class::OtherPmu,
     };
-    // perf's default for events of the core PMU.
+    // By default perf leaves guests out of events of the core PMU.
     attr.set_exclude_guest(u64::from(class == Class::Hardware));
     if code.kind == PERF_TYPE_SOFTWARE && code.config <= 1 {
         // Clocks count ns; perf prints ms.

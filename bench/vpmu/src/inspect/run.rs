@@ -7,7 +7,7 @@ use clap::Args;
 use minijinja::context;
 use vmm::boot::image::{MAX_MEMORY, MIN_MEMORY};
 use vmm::machine::Plan;
-use vmm::machine::image::{self, FileForImage, ImagePlan};
+use vmm::machine::image::{self, ImagePlan, Module};
 use vmm::outcome::{Account, End};
 
 use crate::machine::{self, CountersOptions};
@@ -58,13 +58,13 @@ pub struct RunSpec {
 /// Conditions that keep it from starting.
 pub fn run(args: &RunSpec, image: &[u8], machine: Plan, quiet: bool) -> Result<(Exit, Vec<Account>), Error> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let module = |path: &PathBuf| Ok(FileForImage { name: name(path), contents: machine::read(path, "module")? });
+    let module = |path: &PathBuf| Ok(Module { name: name(path), contents: machine::read(path, "module")? });
     let mut modules = args.module.iter().map(module).collect::<Result<Vec<_>, Error>>()?;
     if modules.is_empty() {
         // kvm-unit-tests read the machine's size there.
         let (vcpus, mib) = (args.counters.guest.vcpus, args.memory >> 20);
         let environ = format!("NR_CPUS={vcpus}\nMEMSIZE={mib}\nTEST_DEVICE=0\n");
-        modules.push(FileForImage { name: "environ".to_owned(), contents: environ.into_bytes() });
+        modules.push(Module { name: "environ".to_owned(), contents: environ.into_bytes() });
     }
     let time_limit = machine.time_limit;
     let plan =

@@ -37,7 +37,7 @@ const FLAGS: u32 = 1 << 20 | 1 << 10 | 1 << 5 | 1 << 4 | 1;
 /// No VGA, no MSI (there is no PCI), no ASPM, no CMOS clock; no 8042 and no other legacy device.
 const BOOT_FLAGS: u16 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
 
-/// Tables for `cpus` CPUs, and a virtio device if there is one, to be placed at [`ACPI`].
+/// Builds the tables of `cpus` CPUs, and of a virtio device if there is one, to be placed at [`ACPI`].
 pub fn tables(cpus: usize, virtio: bool) -> Vec<u8> {
     let mut out = vec![0; 64];
     let mut place = |table: Vec<u8>| {

@@ -41,7 +41,7 @@ pub const fn split(memory: u64) -> (u64, u64) {
     (low, memory - low)
 }
 
-/// Allocates guest memory.
+/// Allocates guest memory, of any kind of guest: one that ends below the hole has none.
 ///
 /// # Errors
 /// The host has no memory.

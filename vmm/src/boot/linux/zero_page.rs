@@ -20,7 +20,7 @@ pub fn build(setup_header: &[u8], memory: u64, initrd: Option<(u32, u32)>) -> Ve
     put(0x218, &initrd.map_or(0, |(at, _)| at).to_le_bytes());
     put(0x21c, &initrd.map_or(0, |(_, size)| size).to_le_bytes());
     put(0x228, &(COMMAND_LINE as u32).to_le_bytes());
-    // No setup data.
+    // There is no setup data.
     put(0x250, &[0; 8]);
     let map = memory_map(memory);
     put(0x1e8, &[map.len() as u8]);

@@ -27,7 +27,7 @@ const STOP: u64 = 2;
 #[derive(Debug)]
 struct Shared {
     device: Mutex<Device>,
-    /// The register InterruptStatus. Outside of the lock: a driver reads it in its interrupt handler.
+    /// The register InterruptStatus, which is outside of the lock because a driver reads it in its interrupt handler.
     interrupt: AtomicU32,
 }
 
@@ -58,7 +58,7 @@ impl Console {
     /// thread, under a seccomp filter.
     pub fn attach(&mut self, vm: &VmFd, memory: &GuestMemoryMmap, base: u64, gsi: u32) -> io::Result<()> {
         let (kick, interrupt) = self.start(memory)?;
-        // Whatever the queue: the thread looks at all of them.
+        // One eventfd serves the notifications of all queues, because the thread looks at each of them.
         vm.register_ioevent(&kick, &IoEventAddress::Mmio(base + register::QUEUE_NOTIFY), NoDatamatch)?;
         Ok(vm.register_irqfd(&interrupt, gsi)?)
     }
@@ -80,7 +80,7 @@ impl Console {
             interrupt: interrupt.try_clone()?,
             socket,
         };
-        // Each turn moves all that can be moved, so of the socket a change alone is of interest.
+        // Each turn moves all that can be moved, so of the socket only changes matter.
         let changes = EventSet::IN | EventSet::OUT | EventSet::EDGE_TRIGGERED;
         for (descriptor, events, tag) in
             [(kick.as_raw_fd(), EventSet::IN, KICK), (stop.as_raw_fd(), EventSet::IN, STOP), (socket, changes, SOCKET)]
@@ -187,7 +187,7 @@ impl Worker {
             if events[..count].iter().any(|event| event.data() == STOP) {
                 return Ok(());
             }
-            // An error is that there was no kick.
+            // The read fails if there was no kick.
             let _ = self.kick.read();
             timeout = self.turn()?;
         }
@@ -196,15 +196,15 @@ impl Worker {
     /// Works once; returns how long to wait for the next event, in milliseconds.
     fn turn(&self) -> io::Result<i32> {
         let mut device = self.shared.device();
-        let work = device.work();
+        let due = device.work();
         let set_up = device.is_being_set_up();
-        // Within the lock: a reset between the work and its interrupt would leave a bit of the old driver to the new one.
-        self.shared.interrupt.fetch_or(work.interrupt, Ordering::SeqCst);
+        // The lock is still held: a reset between the work and its interrupt would leave a bit of the old driver to the new one.
+        self.shared.interrupt.fetch_or(due.interrupt, Ordering::SeqCst);
         drop(device);
-        if work.interrupt != 0 {
+        if due.interrupt != 0 {
             self.interrupt.write(1)?;
         }
-        Ok(if work.again {
+        Ok(if due.again {
             0
         } else if set_up {
             SET_UP_INTERVAL

@@ -15,12 +15,12 @@ const CONFIGURATION: u32 = 2;
 /// Most messages of a driver that are heard before the thread looks at other work. A driver of ours sends three.
 const MOST_HEARD: usize = 64;
 
-/// Whether the thread is to work again, and the interrupt it owes the driver.
+/// What is due after the work: an interrupt for the driver, and further work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Work {
+pub(super) struct Due {
     /// Bits of the interrupt status; 0 for no interrupt.
     pub(super) interrupt: u32,
-    /// At once.
+    /// The thread is to work again at once.
     pub(super) again: bool,
 }
 
@@ -94,37 +94,37 @@ impl Device {
     ///
     /// Linux's driver does not look at DEVICE_NEEDS_RESET, so the host's end is closed with it: whoever waits for the guest there
     /// would wait in vain.
-    pub(super) fn work(&mut self) -> Work {
-        let mut work = Work::default();
-        if self.transport.is_live() && self.work_on_queues(&mut work).is_err() {
+    pub(super) fn work(&mut self) -> Due {
+        let mut due = Due::default();
+        if self.transport.is_live() && self.work_on_queues(&mut due).is_err() {
             self.transport.give_up();
         }
         if self.transport.announces_reset() {
             self.faults.broken += 1;
             self.stream.shut();
-            work = Work { interrupt: CONFIGURATION, ..Work::default() };
+            due = Due { interrupt: CONFIGURATION, ..Due::default() };
         }
-        work
+        due
     }
 
-    fn work_on_queues(&mut self, work: &mut Work) -> Result<(), Broken> {
-        self.hear_driver(work)?;
-        self.transmit(work)?;
-        self.receive(work)?;
-        self.answer_driver(work)
+    fn work_on_queues(&mut self, due: &mut Due) -> Result<(), Broken> {
+        self.hear_driver(due)?;
+        self.transmit(due)?;
+        self.receive(due)?;
+        self.answer_driver(due)
     }
 
     /// Messages of the driver.
-    fn hear_driver(&mut self, work: &mut Work) -> Result<(), Broken> {
+    fn hear_driver(&mut self, due: &mut Due) -> Result<(), Broken> {
         let Some(queue) = self.transport.queue(CONTROL_TRANSMIT) else { return Ok(()) };
-        // Whoever has no room for answers is not asked: `answer_driver` makes room and works again.
+        // Messages stay in the queue while there is no room for answers: `answer_driver` makes room and asks for further work.
         for heard in 0.. {
             if !self.control.has_room() {
                 break;
             }
-            // Another vCPU can send messages as fast as they are taken, which need no answer and so no room.
+            // Another vCPU can send messages as fast as they are taken; without an answer they need no room, which would end this.
             if heard == MOST_HEARD {
-                work.again = true;
+                due.again = true;
                 break;
             }
             let Some(chain) = Chain::take(queue, &self.memory, false)? else { break };
@@ -134,13 +134,13 @@ impl Device {
             }
             self.control.take(message);
             chain.give_back(queue, &self.memory, 0)?;
-            work.interrupt |= USED_BUFFER;
+            due.interrupt |= USED_BUFFER;
         }
         Ok(())
     }
 
     /// Messages to the driver.
-    fn answer_driver(&mut self, work: &mut Work) -> Result<(), Broken> {
+    fn answer_driver(&mut self, due: &mut Due) -> Result<(), Broken> {
         let Some(queue) = self.transport.queue(CONTROL_RECEIVE) else { return Ok(()) };
         let had_room = self.control.has_room();
         while let Some(message) = self.control.next() {
@@ -151,23 +151,23 @@ impl Device {
             let written = chain.write(&self.memory, message)?;
             chain.give_back(queue, &self.memory, written)?;
             self.control.sent();
-            work.interrupt |= USED_BUFFER;
+            due.interrupt |= USED_BUFFER;
         }
-        work.again |= !had_room && self.control.has_room();
+        due.again |= !had_room && self.control.has_room();
         Ok(())
     }
 
     /// Moves the port's bytes to the host.
-    fn transmit(&mut self, work: &mut Work) -> Result<(), Broken> {
+    fn transmit(&mut self, due: &mut Due) -> Result<(), Broken> {
         let Some(queue) = self.transport.queue(TRANSMIT) else { return Ok(()) };
         let (stop, any) = self.stream.transmit(queue, &self.memory)?;
-        work.again |= stop == Stop::Budget;
-        work.interrupt |= if any { USED_BUFFER } else { 0 };
+        due.again |= stop == Stop::Budget;
+        due.interrupt |= if any { USED_BUFFER } else { 0 };
         Ok(())
     }
 
     /// Moves the port's bytes to the guest. A driver throws away what comes while no program has the port open.
-    fn receive(&mut self, work: &mut Work) -> Result<(), Broken> {
+    fn receive(&mut self, due: &mut Due) -> Result<(), Broken> {
         if !self.control.guest_is_open() {
             return Ok(());
         }
@@ -176,8 +176,8 @@ impl Device {
         if stop == Stop::Closed {
             self.control.close_host();
         }
-        work.again |= stop == Stop::Budget;
-        work.interrupt |= if any { USED_BUFFER } else { 0 };
+        due.again |= stop == Stop::Budget;
+        due.interrupt |= if any { USED_BUFFER } else { 0 };
         Ok(())
     }
 }
@@ -192,7 +192,7 @@ mod tests {
 
     use super::super::tests::{Driver, NEXT, SIZE, WRITE, available, buffer, memory};
     use super::super::transport::{register, status};
-    use super::{Device, Faults, Work};
+    use super::{Device, Due, Faults};
     use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
 
     const FEATURES: u64 = 1 << 32 | 1 << 1;
@@ -213,13 +213,13 @@ mod tests {
     }
 
     /// Works until nothing is left to do; returns all interrupts and the last state.
-    fn settle(device: &mut Device) -> Work {
+    fn settle(device: &mut Device) -> Due {
         let mut interrupt = 0;
         loop {
-            let work = device.work();
-            interrupt |= work.interrupt;
-            if !work.again {
-                return Work { interrupt, ..work };
+            let due = device.work();
+            interrupt |= due.interrupt;
+            if !due.again {
+                return Due { interrupt, ..due };
             }
         }
     }
@@ -268,7 +268,7 @@ mod tests {
         driver.control(1, 6, 0);
         settle(&mut device);
         host.write_all(b"later").unwrap();
-        assert_eq!(settle(&mut device), Work::default());
+        assert_eq!(settle(&mut device), Due::default());
         driver.control(1, 6, 1);
         settle(&mut device);
         assert_eq!(driver.receive(RECEIVE), b"later");
@@ -290,8 +290,8 @@ mod tests {
             driver.control(1, 99, 1);
         }
         // The vCPUs wait for the device's lock while it works.
-        let work = device.work();
-        assert!(work.again && usize::from(driver.given_back(CONTROL_TRANSMIT)) == super::MOST_HEARD, "{work:?}");
+        let due = device.work();
+        assert!(due.again && usize::from(driver.given_back(CONTROL_TRANSMIT)) == super::MOST_HEARD, "{due:?}");
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
         break_it(&mut driver, &memory);
         assert_eq!(settle(&mut device).interrupt, 2, "{what}: a change of the configuration");
         assert_eq!(device.read(register::STATUS), 0xf | status::NEEDS_RESET, "{what}");
-        assert_eq!(settle(&mut device), Work::default(), "{what}: no work before the reset");
+        assert_eq!(settle(&mut device), Due::default(), "{what}: no work before the reset");
         assert_eq!(device.faults(), Faults { broken: 1, error: None }, "{what}");
         assert_eq!(host.read(&mut [0]).ok(), Some(0), "{what}: the host reads the end");
         let mut driver = self::driver(&mut device, &memory, FEATURES);
@@ -431,13 +431,13 @@ mod tests {
             });
             assert_eq!(device.read(register::QUEUE_READY), 0, "{offset:#x} {value:#x}");
             assert_eq!(device.read(register::STATUS), 0xb | status::NEEDS_RESET);
-            assert_eq!(settle(&mut device), Work::default(), "no notification before DRIVER_OK");
+            assert_eq!(settle(&mut device), Due::default(), "no notification before DRIVER_OK");
             assert!(device.is_being_set_up(), "the thread looks for DRIVER_OK");
         }
         assert_eq!((device.faults(), drain(&mut host)), (Faults::default(), Vec::new()));
         device.write(register::STATUS, 15);
         assert_eq!(settle(&mut device).interrupt, 2);
-        assert_eq!((settle(&mut device), device.faults().broken), (Work::default(), 1), "once");
+        assert_eq!((settle(&mut device), device.faults().broken), (Due::default(), 1), "once");
         assert_eq!(host.read(&mut [0]).ok(), Some(0));
     }
 

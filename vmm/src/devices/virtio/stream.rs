@@ -60,7 +60,7 @@ impl Stream {
 
     /// Ends the connection: the host reads what was sent, then its end.
     pub(super) fn shut(&self) {
-        // An error is a host that closed its end before.
+        // This fails if the host closed its end before.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
@@ -94,7 +94,7 @@ impl Stream {
             self.taken = 0;
             chain.give_back(queue, memory, 0)?;
             used = true;
-            // A chain without a byte is work, too.
+            // A chain without a byte counts as work, too.
             left = left.saturating_sub(1);
             if left == 0 {
                 return Ok((Stop::Budget, used));

@@ -62,7 +62,7 @@ impl Before {
         Self { rip, next: instruction.next_ip(), kind, ring3, writes: writes(&instruction), ways }
     }
 
-    /// Returns the instruction as retired if it can have led to `after`. An interrupt, a fault or another turn of a REP
+    /// Returns the instruction as retired if it can have led to `after`. An interrupt, a fault or another iteration of a REP
     /// leads elsewhere.
     pub(super) fn retired(&self, after: u64) -> Option<Retired> {
         let ring3 = self.ring3;

@@ -38,4 +38,4 @@ mod registers;
 mod stepper;
 mod traps;
 
-pub(super) use stepper::{Go, Seen, Stepper};
+pub(super) use stepper::Stepper;

@@ -5,6 +5,7 @@ use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
 use super::super::exit::Exit;
+use super::super::lapic::page::{PPR, register, requested};
 use super::gates;
 use super::instruction::Before;
 use super::traps::{Frame, TF};
@@ -151,9 +152,6 @@ pub(super) fn undo(fd: &VcpuFd, at: &mut At, frame: &Frame, space: &Space<'_>) -
 }
 
 const IF: u64 = 1 << 9;
-/// Offsets in the LAPIC's page: processor priority, and the 256 bits of requests (SDM vol. 3, table 12-1).
-const PPR: usize = 0xa0;
-const IRR: usize = 0x200;
 
 /// Returns whether the next entry delivers an NMI, an exception or an interrupt.
 pub(super) fn comes_first(events: &kvm_vcpu_events, lapic: &kvm_lapic_state, rflags: u64) -> bool {
@@ -169,19 +167,9 @@ pub(super) fn comes_first(events: &kvm_vcpu_events, lapic: &kvm_lapic_state, rfl
     nmi || rflags & IF != 0 && requested(lapic).is_some_and(|vector| vector >> 4 > register(lapic, PPR) >> 4 & 0xf)
 }
 
-/// Returns the highest vector that is requested.
-fn requested(lapic: &kvm_lapic_state) -> Option<u32> {
-    let word = |n: u32| register(lapic, IRR + 16 * n as usize);
-    (0..8).rev().find(|&n| word(n) != 0).map(|n| 32 * n + word(n).ilog2())
-}
-
-fn register(lapic: &kvm_lapic_state, at: usize) -> u32 {
-    let byte = |i: usize| lapic.regs[at + i].cast_unsigned();
-    u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)])
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::super::lapic::page::IRR;
     use super::*;
 
     #[test]

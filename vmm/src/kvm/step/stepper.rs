@@ -21,30 +21,6 @@ use crate::outcome::End;
 /// Most entries of one run that are steps, whether their instructions retire or not: minutes, where a step is dear.
 const BUDGET: u64 = 4_000_000;
 
-/// Next step of the loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Go {
-    /// Enter the guest.
-    Enter,
-    /// An instruction was finished without entering: look at the PMU again.
-    Retired {
-        /// A counter reached its period.
-        due: bool,
-    },
-}
-
-/// Owner of an exit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Seen {
-    /// The guest's: it is to be handled.
-    Guest,
-    /// The stepper's.
-    Step {
-        /// A counter reached its period.
-        due: bool,
-    },
-}
-
 /// The instruction that was entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -93,13 +69,18 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Arms the next step, or prepares the completion of the instruction that exited in the middle.
-    pub(in super::super) fn before_entry(&mut self, fd: &mut VcpuFd, counts: &mut StepCounts) -> Result<Go, End> {
+    /// Arms the next step, or prepares the completion of the instruction that exited in the middle. Returns whether a counter
+    /// reached its period in an instruction that was finished without entering; `None`: the guest is to be entered.
+    pub(in super::super) fn before_entry(
+        &mut self,
+        fd: &mut VcpuFd,
+        counts: &mut StepCounts,
+    ) -> Result<Option<bool>, End> {
         if !counts.wanted() {
             counts.abandon();
             self.state = State::Free;
             self.disarm(fd)?;
-            return Ok(Go::Enter);
+            return Ok(None);
         }
         let at = At::of(fd)?;
         let rip = at.regs.rip;
@@ -110,7 +91,7 @@ impl<'a> Stepper<'a> {
             let before = before.unwrap_or_else(|| self.decode(&at, at.in_ring3(), rip));
             self.state = State::Within(Some(before));
             fd.set_kvm_immediate_exit(1);
-            return Ok(Go::Enter);
+            return Ok(None);
         }
         self.entries += 1;
         if self.entries > BUDGET {
@@ -126,7 +107,7 @@ impl<'a> Stepper<'a> {
         if before.kind == Kind::Halt && at.ring() == 0 && !is_halted(fd)? && !event_pending(fd, at.regs.rflags)? {
             halt(fd, before.next, at)?;
             self.state = State::Free;
-            return Ok(Go::Retired { due: counts.retire(before.retired(before.next).unwrap_or_default()) });
+            return Ok(Some(counts.retire(before.retired(before.next).unwrap_or_default())));
         }
         let target = self.aim(&before, &at)?;
         if (before.ring3 || target.ring3) && self.traps.debug_handler() == Some(true) && single_step(fd, false)? {
@@ -141,30 +122,31 @@ impl<'a> Stepper<'a> {
         fd.set_guest_debug(&debug).map_err(failed("KVM_SET_GUEST_DEBUG"))?;
         self.armed = true;
         self.state = State::Stepping(before, target);
-        Ok(Go::Enter)
+        Ok(None)
     }
 
-    /// Looks at an exit before the guest's handling of it.
+    /// Looks at an exit before the guest's handling of it. Returns whether a counter reached its period in the step; `None`:
+    /// the exit is the guest's, and is to be handled.
     pub(in super::super) fn after_exit(
         &mut self,
         exit: Exit,
         fd: &mut VcpuFd,
         counts: &mut StepCounts,
-    ) -> Result<Seen, End> {
+    ) -> Result<Option<bool>, End> {
         let state = self.state;
-        let msr = matches!(exit, Exit::Rdmsr { .. } | Exit::Wrmsr { .. });
+        let msr = matches!(exit, Exit::Rdmsr(_) | Exit::Wrmsr { .. });
         if state == State::Free {
             if msr {
                 counts.begin();
                 self.state = State::Within(None);
             }
-            return Ok(Seen::Guest);
+            return Ok(None);
         }
         let at = At::of(fd)?;
         let after = at.regs.rip;
         let mut trap = None;
         if let State::Stepping(..) = state {
-            if matches!(exit, Exit::PortOut { port: traps::PORT } | Exit::Interrupted) {
+            if matches!(exit, Exit::PortOut(traps::PORT) | Exit::Interrupted) {
                 trap = self.reached_trap(exit, after);
             }
             self.traps.close(self.memory);
@@ -173,14 +155,14 @@ impl<'a> Stepper<'a> {
             (State::Within(before), Exit::Debug | Exit::Interrupted) => {
                 self.state = State::Free;
                 let due = count(counts, before.and_then(|before| before.retired(after)));
-                Ok(Seen::Step { due: due | std::mem::take(&mut self.due) })
+                Ok(Some(due | std::mem::take(&mut self.due)))
             }
-            (State::Stepping(before, target), Exit::PortOut { port: traps::PORT }) => {
+            (State::Stepping(before, target), Exit::PortOut(traps::PORT)) => {
                 if let Some(trap) = trap {
                     self.state = State::Free;
                     complete(fd)?;
                     let due = self.arrived(&trap, &before, target, fd, counts)?;
-                    return Ok(Seen::Step { due });
+                    return Ok(Some(due));
                 }
                 self.within(before, &at, counts)
             }
@@ -191,22 +173,22 @@ impl<'a> Stepper<'a> {
                 let alone =
                     before.kind == Kind::Plain && target == Target::default() && before.retired(after).is_some();
                 self.written = before.writes || !alone;
-                Ok(Seen::Step { due })
+                Ok(Some(due))
             }
             (State::Stepping(before, target), Exit::Interrupted) => {
                 self.state = State::Free;
                 if after == before.rip {
                     counts.abandon();
                     self.withdraw(&before, &at)?;
-                    return Ok(Seen::Step { due: false });
+                    return Ok(Some(false));
                 }
                 if trap.is_none() && before.kind == Kind::Shadows {
-                    // HLT after STI: the vCPU sleeps in KVM.
-                    return Ok(Seen::Step { due: self.settle(&before, target, &at, counts)? });
+                    // It was a HLT after STI, and the vCPU sleeps in KVM.
+                    return Ok(Some(self.settle(&before, target, &at, counts)?));
                 }
-                // A host that emulates deliveries: the handler's first instruction has not begun.
+                // A host that emulates deliveries stops before the handler's first instruction.
                 let trap = trap.ok_or_else(|| lost(&before, after))?;
-                Ok(Seen::Step { due: self.arrived(&trap, &before, target, fd, counts)? })
+                Ok(Some(self.arrived(&trap, &before, target, fd, counts)?))
             }
             (State::Stepping(before, _), _) if msr || is_access(exit) => self.within(before, &at, counts),
             (State::Stepping(before, target), Exit::Shutdown)
@@ -218,15 +200,15 @@ impl<'a> Stepper<'a> {
                     before.rip
                 )))
             }
-            _ => Ok(Seen::Guest),
+            _ => Ok(None),
         }
     }
 
     /// Acts on an instruction that exited in the middle.
-    fn within(&mut self, before: Before, at: &At, counts: &mut StepCounts) -> Result<Seen, End> {
+    fn within(&mut self, before: Before, at: &At, counts: &mut StepCounts) -> Result<Option<bool>, End> {
         let rip = at.regs.rip;
         let before = match before {
-            // The instruction after one that had no trap of its own.
+            // This is the instruction after one that had no trap of its own.
             Before { kind: Kind::Shadows, next, .. } if rip == next => {
                 self.due |= counts.retire(before.retired(next).unwrap_or_default());
                 self.decode(at, at.in_ring3(), rip)
@@ -237,7 +219,7 @@ impl<'a> Stepper<'a> {
         };
         counts.begin();
         self.state = State::Within(Some(before));
-        Ok(Seen::Guest)
+        Ok(None)
     }
 
     /// Counts the step, which ended `at` these registers.
@@ -251,7 +233,7 @@ impl<'a> Stepper<'a> {
             return Ok(due);
         }
         if after == before.rip {
-            // Another turn of a REP.
+            // The instruction is a REP with iterations left.
             counts.abandon();
             return Ok(false);
         }
@@ -418,7 +400,7 @@ impl<'a> Stepper<'a> {
 }
 
 const fn is_access(exit: Exit) -> bool {
-    matches!(exit, Exit::PortOut { .. } | Exit::PortIn { .. } | Exit::MemoryRead { .. } | Exit::MemoryWrite { .. })
+    matches!(exit, Exit::PortOut(_) | Exit::PortIn(_) | Exit::MemoryRead(_) | Exit::MemoryWrite(_))
 }
 
 /// Counts an instruction that retired (`None`: it did not); returns whether a counter reached its period with it.

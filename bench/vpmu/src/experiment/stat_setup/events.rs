@@ -5,12 +5,12 @@ use std::path::Path;
 use cpu_list::CpuList;
 use results::error::Error;
 use results::open;
+use stat_setup::limit::{FileLimit, raise_file_limit};
 use stat_setup::list::names::symbol;
 use stat_setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{EventList, software_list, tracepoint_list};
 use stat_setup::method::descriptors;
-use stat_setup::run::{FileLimit, raise_file_limit};
 
 /// Returns whether a text is a number of events.
 pub(super) fn is_number(text: &str) -> bool {
