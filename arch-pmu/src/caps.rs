@@ -40,6 +40,14 @@ impl PmuCaps {
         }
     }
 
+    /// Returns its version: of an AMD's PMU 1, and 2 with PerfMonV2, as Linux and KVM count.
+    pub const fn version(&self) -> u8 {
+        match self {
+            Self::Intel(caps) => caps.version,
+            Self::Amd(caps) => caps.version(),
+        }
+    }
+
     /// Returns the PMU with its numbers reduced to what this vPMU can keep.
     pub fn bounded(self) -> Self {
         match self {

@@ -15,7 +15,7 @@ use results::host::{HostFacts, HostFs};
 use results::metric::ELAPSED;
 use results::table::layout::columns;
 use results::write::{OutputFolder, time_stamp};
-use serde_json::{Map, json};
+use serde_json::json;
 use vpmu::engine::Rounds;
 use vpmu::engine::plain::{Experiment, Plain, Sample};
 use vpmu::terminal::progress;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Error> {
         .collect();
     let experiment = Experiment {
         name: "open-by-kind",
-        parameters: Map::from_iter([("events".to_owned(), json!(EVENTS))]),
+        parameters: json!({ "events": EVENTS }),
         rounds: Rounds { warmup: 1, ..Rounds::of(10, 1) },
     };
     let path = std::env::args_os().nth(1).unwrap_or_else(|| "vpmu-results".into());

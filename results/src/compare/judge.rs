@@ -270,21 +270,24 @@ fn conclude(rows: &[&Row], doubt: Option<&str>) -> (Exit, String) {
     let tally = Tally::of(times.iter().map(|row| row.verdict));
     let one_sided = counts.iter().any(|row| row.verdict == Verdict::Inconclusive);
     let found = tally.conclude(doubt.or(one_sided.then_some("counts are on one side only")));
-    match more_work(counts.into_iter().filter(|row| row.verdict == Verdict::Slower)) {
+    match more_work(&counts) {
         Some(more) if found.0 == Exit::Done => (Exit::Regression, format!("regression: same time, {more}")),
         Some(more) => (Exit::Regression, format!("regression: {more}; times: {tally}")),
         None => found,
     }
 }
 
-/// Says which counts grew most: all operations of an arm before one kind of them.
-fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
-    let size = |row: &&Row| (row.metric == counts::OPERATIONS, row.change.unwrap_or(f64::INFINITY));
-    let row = rows.max_by(|a, b| size(a).partial_cmp(&size(b)).unwrap_or(std::cmp::Ordering::Equal))?;
+/// Says which counts grew most: all operations of an arm before one kind of them, beside which stands their sum.
+fn more_work(counts: &[&Row]) -> Option<String> {
+    let size = |row: &&&Row| (row.metric == counts::OPERATIONS, row.change.unwrap_or(f64::INFINITY));
+    let grew = counts.iter().filter(|row| row.verdict == Verdict::Slower);
+    let row = grew.max_by(|a, b| size(a).partial_cmp(&size(b)).unwrap_or(std::cmp::Ordering::Equal))?;
     let by = row.change.map_or_else(String::new, |share| format!("{} % ", layout::percent(share)));
     let what = if row.metric == counts::OPERATIONS { "host operations" } else { &row.metric };
-    let [base, new] = row.sides();
-    Some(format!("{by}more {what} ({}: {base} → {new} of a PMI)", row.arm))
+    let sum = |all: &&&Row| all.arm == row.arm && all.metric == counts::OPERATIONS && row.metric != all.metric;
+    let all = counts.iter().find(sum);
+    let all = all.map_or_else(String::new, |all| format!("; all operations {}", all.sides().join(" → ")));
+    Some(format!("{by}more {what} ({}: {} of a PMI{all})", row.arm, row.sides().join(" → ")))
 }
 
 /// The row of `arm` against `base` of one run.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 
 use super::group::{Both, Pair, SIDES};
-use crate::document::Record;
+use crate::document::{Arm, Record};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, are_few};
@@ -95,7 +95,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         let arms = pair.sides.each_ref().map(|side| side.iter().filter_map(|one| one.arm(name)).collect::<Vec<_>>());
         if let Some(lacks) = arms.iter().position(Vec::is_empty) {
             let other = SIDES[1 - lacks];
-            let remedy = if pair.turns { "" } else { "; --arm LIST compares only what both have" };
+            let remedy = if pair.turns { alike(pair) } else { "; --arm LIST compares only what both have".to_owned() };
             let note = format!("only in {other}: arm {name}");
             notes.push(format!("{note}{remedy}"));
             missing = Some(note);
@@ -130,6 +130,14 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         found.extend(of_arm.into_iter().filter(|one| one.sides.iter().any(|side| !side.is_empty())));
     }
     (found, missing)
+}
+
+/// Says with which option turns have the same arms on both sides.
+fn alike(pair: &Pair<'_>) -> String {
+    let is_shared = |arm: &&Arm| arm.is_strategy() && pair.all().all(|turn| turn.arm(&arm.name).is_some());
+    let shared = pair.all().take(1).flat_map(|turn| &turn.arms).filter(is_shared);
+    let names: Vec<&str> = shared.map(|arm| arm.name.as_str()).collect();
+    format!("; both have the others: `-- --strategy {}` leaves it out", names.join(","))
 }
 
 /// Says how many pairs an arm of turns lacks, as it is not whole in one; returns what it says if these are more than few.

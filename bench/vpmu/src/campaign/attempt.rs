@@ -30,24 +30,8 @@ const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.
 const STDERR: &str = "stderr.txt";
 
-/// Outcome of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It came to an end of its own; or an earlier one had, and nothing ran.
-    Done(Box<Done>),
-    /// It was stopped, and the element is to run again.
-    Stopped(String),
-}
-
-impl Ended {
-    /// Returns the exit code of the attempt.
-    pub fn exit(&self) -> Exit {
-        match self {
-            Self::Done(done) => done.exit.map_or(Exit::Inconclusive, Exit::from_code),
-            Self::Stopped(_) => Exit::Inconclusive,
-        }
-    }
-}
+/// What came to an end of its own, now or before; or why it was stopped: the element is to run again.
+pub type Ended = Result<Done, String>;
 
 /// Runs an element, unless it has an outcome. `in_job`: in a job of the campaign's, and not just in somebody's.
 ///
@@ -61,7 +45,7 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Ended, Error> {
     if let Some(done) = folder.done(element.number)? {
-        return Ok(Ended::Done(Box::new(done)));
+        return Ok(Ok(done));
     }
     let (number, path) = folder.next_attempt(element.number)?;
     let attempt = begin(element, number, in_job);
@@ -102,7 +86,7 @@ pub fn run(
     if !folder.finish(&done)? {
         complain(&format!("notice: another attempt at {} came to its end first, and counts", element.name));
     }
-    Ok(Ended::Done(Box::new(folder.done(element.number)?.unwrap_or(done))))
+    Ok(Ok(folder.done(element.number)?.unwrap_or(done)))
 }
 
 fn begin(element: &Element, attempt: u32, in_job: bool) -> Attempt {
@@ -158,7 +142,7 @@ fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
         entries.map_err(|error| Error::usage(format!("cannot read {}", attempt.display()), error.to_string(), ""))?;
     let is_document = |entry: &DirEntry| {
         let (path, name) = (entry.path(), entry.file_name());
-        let own = name == ATTEMPT || name == "pareto.json" || name.as_encoded_bytes().starts_with(b".");
+        let own = name == ATTEMPT || name.as_encoded_bytes().starts_with(b".");
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         is_file && !own && path.extension().is_some_and(|kind| kind == "json" || kind == "jsonl")
     };
@@ -174,7 +158,7 @@ fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
 /// Notes why an attempt was stopped. A full disk leaves no note, which changes nothing else.
 fn stopped_by(attempt: &Path, why: String) -> Ended {
     let _ = replace(&attempt.join(STOPPED), why.as_bytes());
-    Ended::Stopped(why)
+    Err(why)
 }
 
 /// Returns whether a document is of a command that was interrupted. Whoever collects it finds one that cannot be read.
@@ -216,7 +200,7 @@ pub fn one_after_the_other(
         }
         progress.run(&element.name);
         let ended = run(folder, campaign, element, false, stop).inspect_err(|_| progress.end())?;
-        if let Ended::Stopped(why) = ended
+        if let Err(why) = ended
             && !stop.load(Ordering::Relaxed)
         {
             complain(&format!("warning: {}: {why}; it runs again with the next submission", element.name));
@@ -261,12 +245,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) =
             script(dir.path(), "echo \"$@\"; echo 0 >\"$5/a.json\"; echo x >>\"$0.runs\"; exit 0", ONE);
-        let Ended::Done(done) = attempt(&folder, &campaign) else { panic!() };
+        let done = attempt(&folder, &campaign).unwrap();
         assert_eq!((done.exit, done.attempt.attempt, done.error.clone()), (Some(0), 1, None));
         assert_eq!(done.documents, ["elements/000000/attempt-1/a.json"]);
         let said = std::fs::read_to_string(folder.element(0).join("attempt-1/stdout.txt")).unwrap();
         assert!(said.starts_with("sim --rounds 2 --output /"), "{said}");
-        assert_eq!(attempt(&folder, &campaign), Ended::Done(done));
+        assert_eq!(attempt(&folder, &campaign), Ok(done));
         let runs = folder.binary(&campaign.binaries["v"]).display().to_string() + ".runs";
         assert_eq!(std::fs::read_to_string(runs).unwrap(), "x\n");
     }
@@ -275,8 +259,7 @@ mod tests {
     fn a_measurement_without_a_document_is_no_success() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) = script(dir.path(), "exit 0", ONE);
-        let ended = attempt(&folder, &campaign);
-        assert_eq!(ended.exit(), Exit::Inconclusive, "{ended:?}");
+        assert_eq!(attempt(&folder, &campaign).unwrap().exit, Some(Exit::Inconclusive.code()));
 
         let measured =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/baselines/development-host/nmi-latency.json");
@@ -289,10 +272,10 @@ mod tests {
             let (folder, campaign) = script(dir.path(), &text, &format!("experiment = [{{ run = '{run}' }}]"));
             attempt(&folder, &campaign)
         };
-        assert_eq!(exit_with(&value, 0, "nmi-latency").exit(), Exit::Done);
+        assert_eq!(exit_with(&value, 0, "nmi-latency").unwrap().exit, Some(0));
         value["status"] = "interrupted".into();
         let stopped = exit_with(&value, 3, "nmi-latency");
-        assert_eq!(stopped, Ended::Stopped("it was interrupted".to_owned()));
+        assert_eq!(stopped, Err("it was interrupted".to_owned()));
     }
 
     #[test]
@@ -300,13 +283,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = "trap 'echo 1 >\"$3/late.json\"; exit 3' INT; while :; do sleep 0.05; done";
         let (folder, campaign) = script(dir.path(), text, "experiment = [{ run = 'sim', time = '1s' }]");
-        let Ended::Stopped(why) = attempt(&folder, &campaign) else { panic!() };
+        let why = attempt(&folder, &campaign).unwrap_err();
         assert!(why.contains("limit of 1 s"), "{why}");
         assert!(folder.element(0).join("attempt-1/late.json").exists());
         assert_eq!(folder.done(0).unwrap(), None);
         let stop = AtomicBool::new(true);
         let ended = run(&folder, &campaign, &campaign.elements[0], false, &stop).unwrap();
-        assert_eq!(ended, Ended::Stopped("it was interrupted".to_owned()));
+        assert_eq!(ended, Err("it was interrupted".to_owned()));
         assert_eq!(folder.attempts(0).len(), 2);
     }
 

@@ -1,6 +1,6 @@
 //! `vpmu ab`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -106,8 +106,10 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
     let [mut base_args, mut new_args] =
         [own("--base-args", split(&args.base_args))?, own("--new-args", split(&args.new_args))?];
     let this = || std::env::current_exe().map_err(|error| internal("this program has no path", error));
-    let base = args.base.clone().map_or_else(this, Ok)?;
-    let new = args.new.clone().unwrap_or_else(|| base.clone());
+    // A bare name is a file of this folder, as it is for every other command: not one of PATH.
+    let file = |path: &PathBuf| Path::new(".").join(path);
+    let base = args.base.as_ref().map(file).map_or_else(this, Ok)?;
+    let new = args.new.as_ref().map_or_else(|| base.clone(), file);
     if args.new.is_none() && base_args == new_args {
         return Err(Error::usage(
             format!("{} alone is nothing to compare", base.display()),
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn options_of_both_and_of_one_side_are_kept_apart() {
         let spec = found(&["a", "b", "--new-args", "--strategy 'my own.toml'", "--", "--pin=1"]).unwrap();
-        assert_eq!(spec.sides.each_ref().map(|side| side.binary.to_str()), [Some("a"), Some("b")]);
+        assert_eq!(spec.sides.each_ref().map(|side| side.binary.to_str()), [Some("./a"), Some("./b")]);
         assert_eq!(spec.common, ["--pin=1"]);
         assert_eq!(spec.sides.each_ref().map(|side| side.args.join("|")), ["", "--strategy|my own.toml"]);
         assert_eq!(spec.rules, Limits::default());

@@ -137,7 +137,7 @@ fn plan(
     let spec = NmiLatencySpec { arms, length: <_>::default(), workload: Some(workload), period: None, freq: None };
     let mut plan = spec.plan(&PAYLOAD, &args.host, chosen, usable)?;
     plan.until_order = args.arms.rounds.is_none();
-    if plan.until_order && plan.keeps_guests() {
+    if plan.until_order && plan.parameters.rounds_per_guest.is_some() {
         plan.parameters.rounds_per_guest = Some(GUEST_ROUNDS);
     }
     match trace {

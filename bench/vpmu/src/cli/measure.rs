@@ -15,9 +15,10 @@ use sim::model::Model;
 use vmm::kvm::Host;
 
 use super::options::{GuestResultOptions, ResultOptions};
-use crate::arms::arm::runner::ArmRunner;
+use crate::arms::arm::real;
+use crate::arms::arm::runner::Runner;
 use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL};
-use crate::arms::linux::runner::LinuxRunner;
+use crate::arms::linux::runner as of_linux;
 use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run as rounds;
@@ -34,7 +35,7 @@ use crate::terminal::progress;
 pub(super) type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>;
 
 /// A plan with its runner, and the facts of the host that it runs on.
-type Ready = (Plan, Box<dyn ArmRunner>, HostFacts, HostFs);
+type Ready = (Plan, Runner, HostFacts, HostFs);
 
 /// A plan runs on a backend of this host, with Linux in place of the payload, or on a model.
 pub(super) type On<'a> = (&'a BackendChoice, Option<&'a LinuxGuestOptions>, Option<&'a Model>);
@@ -75,7 +76,7 @@ fn measure(
         progress: progress.as_mut(),
         save: &mut |document: &Document| kept.save(document),
     };
-    let measured = rounds::run(&plan, runner.as_ref(), context)?;
+    let measured = rounds::run(&plan, &runner, context)?;
     Ok((measured, kept))
 }
 
@@ -235,7 +236,7 @@ fn ready((backend, linux, model): On<'_>, plan: MakePlan<'_>) -> Result<Ready, E
             "leave --guest linux out, or take a backend of this host",
         )),
         (Some(model), None) => simulation(plan, model.clone(), "asked for"),
-        (None, _) => real(backend, linux, plan).map_err(|error| match error.exit {
+        (None, _) => here(backend, linux, plan).map_err(|error| match error.exit {
             Exit::Host if linux.is_none() => {
                 Error { remedy: format!("{}; --backend sim:{DEFAULT_MODEL} simulates", error.remedy), ..error }
             }
@@ -244,7 +245,7 @@ fn ready((backend, linux, model): On<'_>, plan: MakePlan<'_>) -> Result<Ready, E
     }
 }
 
-fn real(backend: &BackendChoice, linux: Option<&LinuxGuestOptions>, plan: MakePlan<'_>) -> Result<Ready, Error> {
+fn here(backend: &BackendChoice, linux: Option<&LinuxGuestOptions>, plan: MakePlan<'_>) -> Result<Ready, Error> {
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
     let mut chosen = choose(backend, &this_host)?;
@@ -252,9 +253,9 @@ fn real(backend: &BackendChoice, linux: Option<&LinuxGuestOptions>, plan: MakePl
     let is_held = host.nmi_watchdog == Some(true) && host.kvm_mediated_pmu != Some(true);
     chosen.shares_first &= !(chosen.backend == BackendKey::Hardware && is_held);
     let mut plan = plan(&chosen, usable(&host).as_deref())?;
-    let runner: Box<dyn ArmRunner> = match linux {
-        Some(options) => Box::new(LinuxRunner::new(options, &mut plan)?),
-        None => Box::new(plan.on_this_host()?),
+    let runner = match linux {
+        Some(options) => of_linux::runner(options, &mut plan)?,
+        None => real::runner(&plan.guest)?,
     };
     Ok((plan, runner, host, fs))
 }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use results::error::{Error, Exit};
+use serde_json::json;
 
 use crate::experiment::sweep::store::Store;
 use crate::experiment::sweep::{grid, pareto};
@@ -70,8 +71,9 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let (file, mut progress) = (store.path.clone(), progress::shown(!args.quiet.quiet));
     let (lines, skipped) = store.run(&points, &strategies, sys::interrupted(), progress.as_mut())?;
 
-    let pareto = pareto::compare(&lines);
-    console::show(args.json.json, &pareto::report(&pareto), &pareto)?;
+    let scenarios = pareto::compare(&lines);
+    let document = json!({ "schema": "vpmu-pareto/3", "answer": scenarios });
+    console::show(args.json.json, &pareto::report(&scenarios), &document)?;
     if !args.json.json {
         let before = if skipped > 0 { format!(", {skipped} of them from before") } else { String::new() };
         let (done, all) = (lines.len(), points.len());

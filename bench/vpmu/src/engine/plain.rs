@@ -7,7 +7,7 @@ use results::document::{Any, Arm, Record, Summary, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::metric::Metric;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::arm::{self, Turn};
 use super::run::{About, Context, Measured, Rounds, measure};
@@ -104,7 +104,7 @@ pub struct Experiment {
     /// Its name in documents.
     pub name: &'static str,
     /// Every parameter, by name.
-    pub parameters: Map<String, Value>,
+    pub parameters: Value,
     /// Its rounds.
     pub rounds: Rounds,
 }
@@ -134,7 +134,8 @@ impl Experiment {
                 document.conclude(&metric);
             }
         };
-        let about = About { name: self.name, place: Some("host"), parameters: self.parameters.clone(), complete };
+        let parameters = self.parameters.as_object().cloned().unwrap_or_default();
+        let about = About { name: self.name, place: Some("host"), parameters, complete };
         let context = Context { stop: sys::interrupted(), fs, host, command_line, progress, save };
         measure(arms, &self.rounds, &about, context, &mut |_, _| false)
     }
@@ -155,7 +156,7 @@ mod tests {
         };
         let mut arms = names.map(|name| Plain::new(name, "none", move |turn| take(name, turn)));
         let rounds = Rounds { warmup: 1, ..Rounds::of(rounds, 1) };
-        let experiment = Experiment { name: "trial", parameters: Map::new(), rounds };
+        let experiment = Experiment { name: "trial", parameters: Value::Null, rounds };
         let (fs, mut saves) = (HostFs::at("/nonexistent"), 0);
         let mut save = |_: &Record| {
             saves += 1;

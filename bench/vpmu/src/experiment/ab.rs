@@ -8,12 +8,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use results::compare::{self, CompareSpec, Comparison, ROUNDS, doubt_of, per_pmi};
-use results::document::{GuestArm, KVM_ARMS, MsrCount, Record, Status, Tool};
+use results::document::{KVM_ARMS, MsrCount, Record, Status, Tool};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::{EXIT_PATH, is_main};
@@ -25,7 +25,6 @@ use serde_json::{Value, json};
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample, Save};
 use crate::setting::tool;
-use crate::sys;
 use crate::terminal::progress::Progress;
 
 /// The experiment's name in documents.
@@ -94,40 +93,29 @@ fn is_of(turn: &Record) -> (&Tool, [String; 2]) {
 fn take_turn(side: &Side, common: &[String], seed: u64, limit: Duration) -> Result<Option<Record>, Error> {
     let Side { name, binary, args } = side;
     let what = format!("{name} ({})", binary.display());
-    let failed = |exit, why: String| {
-        Error::new(exit, what.clone(), why, "run that build's nmi-latency alone, with these options")
+    let failed = |exit: Option<Exit>, why: String| match exit {
+        Some(exit) => Error::new(exit, &*what, why, "run that build's nmi-latency alone, with these options"),
+        None => {
+            let remedy =
+                "give the path of a vpmu that can be executed; a bare name is a file of this folder, not of PATH";
+            Error::usage(format!("cannot start {what}"), why, remedy)
+        }
     };
-    // A bare name is a file of this folder, as it is for every other command: not one of PATH.
-    let mut command = Command::new(Path::new(".").join(binary));
+    let mut command = Command::new(binary);
     command.arg0("vpmu").args(["nmi-latency", "--json", "--quiet", "--no-save", "--warmup=1"]);
     // A later word of an option takes the place of an earlier one.
     command.args([format!("--rounds={ROUNDS}"), format!("--seed={seed}")]).args(common).args(args);
-    let limit = limit.max(LEAST_LIMIT);
-    let until = Instant::now() + limit;
-    let ran = tool::run(&mut command, || sys::stopped() || Instant::now() >= until).map_err(|error| {
-        let remedy = "give the path of a vpmu that can be executed";
-        Error::usage(format!("cannot start {what}"), error.to_string(), remedy)
-    })?;
-    if sys::stopped() {
-        return Ok(None);
+    // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
+    let ends = [Exit::Done, Exit::Regression, Exit::Inconclusive];
+    let Some(ran) = tool::ended(&mut command, limit.max(LEAST_LIMIT), &ends, &failed)? else { return Ok(None) };
+    let wrong = |why| Error::usage(format!("{what} wrote no result"), why, "give a vpmu with these documents");
+    let mut record: Record = ran.document().map_err(wrong)?;
+    // How the process ended holds, whatever its document says of it: it was cut short, or its periods say little.
+    if ran.exit() == Some(Exit::Inconclusive) && record.arms.iter().all(|arm| doubt_of(&record, arm).is_none()) {
+        let measured = record.arms.iter_mut().filter(|arm| arm.not_available.is_none());
+        measured.for_each(|arm| arm.incomplete.push("its run is inconclusive".to_owned()));
     }
-    if Instant::now() >= until {
-        return Err(failed(Exit::Inconclusive, format!("it did not end in {} s", limit.as_secs())));
-    }
-    match ran.exit() {
-        // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
-        Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)) => {
-            let wrong = |why| Error::usage(format!("{what} wrote no result"), why, "give a vpmu with these documents");
-            let mut record: Record = ran.document().map_err(wrong)?;
-            // How the process ended holds, whatever its document says of it: it was cut short, or its periods say little.
-            if exit == Exit::Inconclusive && record.arms.iter().all(|arm| doubt_of(&record, arm).is_none()) {
-                let measured = record.arms.iter_mut().filter(|arm| arm.not_available.is_none());
-                measured.for_each(|arm| arm.incomplete.push("its run is inconclusive".to_owned()));
-            }
-            Ok(Some(record))
-        }
-        exit => Err(failed(exit.unwrap_or(Exit::Inconclusive), ran.why())),
-    }
+    Ok(Some(record))
 }
 
 /// Runs both sides on this host, whose facts are those before the run; `stop` is set when the user wants it to end. Each side is
@@ -146,22 +134,10 @@ pub fn run(
     let take = |common: &[String], side: usize, seed| take_turn(&spec.sides[side], common, seed, spec.duration);
     let none = || Error::new(Exit::Inconclusive, "interrupted before there was a pair", "", "");
     let first = [take(&common, 0, spec.seed)?.ok_or_else(none)?, take(&common, 1, spec.seed)?.ok_or_else(none)?];
-    let is_unasked = |turn: &Record| turn.is_simulated() && !parameter(turn, "backend_requested").contains("sim:");
-    if first.iter().any(is_unasked) {
-        return Err(Error::host(
-            "nothing can be measured here",
-            "a side fell back to a simulation, in which builds do not differ",
-            "`vpmu doctor` says what is missing; --backend sim:MODEL compares simulations",
-        ));
-    }
     if first[0].is_simulated() != first[1].is_simulated() {
         let [base, new] = first.each_ref().map(|turn| parameter(turn, "backend"));
         let why = format!("BASE has backend {base}, NEW has {new}");
-        return Err(Error::usage(
-            "a simulation and real guests cannot be compared",
-            why,
-            "give both the same --backend",
-        ));
+        return Err(Error::usage("a simulation and real guests do not compare", why, "give both the same --backend"));
     }
     // Each process would choose CPUs anew.
     let pin = parameter(&first[1], "pin");
@@ -191,7 +167,7 @@ pub fn run(
     let mut sides = [arm(0), arm(1)];
     let experiment = Experiment {
         name: NAME,
-        parameters: parameters(spec, &first).as_object().cloned().unwrap_or_default(),
+        parameters: parameters(spec, &first),
         rounds: Rounds { duration: Some(spec.duration), ..Rounds::of(spec.pairs.unwrap_or(OPEN_ENDED), spec.seed) },
     };
     // Nothing of this machine enters the result of a simulation.
@@ -264,36 +240,20 @@ fn named(mut turn: Record, names: &BTreeMap<String, String>) -> Record {
 /// Returns what `compare` reads of a turn: a night has tens of thousands. What strategies are is that of the first turn if it is the
 /// same.
 fn kept(turn: Record, first: Option<&Record>) -> Record {
-    let Record { mut arms, mut parameters, host, .. } = turn;
+    let Record { mut arms, mut parameters, mut host, .. } = turn;
     for arm in &mut arms {
         arm.metrics.retain(|key, _| is_main(key));
         arm.metrics.values_mut().for_each(|summary| summary.histogram = None);
         arm.rounds.metrics.retain(|key, _| is_main(key) || key == EXIT_PATH.key);
+        let columns = std::mem::take(&mut arm.rounds.counts);
+        (arm.rounds.counts.opens, arm.rounds.counts.nmis) = (columns.opens, columns.nmis);
         let exits = MsrCount { reads: arm.own.all_exits(), ..<_>::default() };
-        arm.own = GuestArm {
-            msr_exits: BTreeMap::from([("all".to_owned(), exits)]),
-            last_error: None,
-            phases: <_>::default(),
-            event_counts: Vec::new(),
-            linux: None,
-            ..std::mem::take(&mut arm.own)
-        };
+        arm.own.msr_exits = BTreeMap::from([("all".to_owned(), exits)]);
     }
     if first.is_some_and(|first| first.parameters.get(STRATEGIES) == parameters.get(STRATEGIES)) {
         parameters.remove(STRATEGIES);
     }
-    // The facts that must be alike; what else a host has is in the document.
-    let host = HostFacts {
-        name: None,
-        boot: None,
-        cpu_vendor: None,
-        perf_pmus: Vec::new(),
-        tracefs: None,
-        clocksource: None,
-        quota: None,
-        tuning: <_>::default(),
-        ..host
-    };
+    (host.tuning, host.perf_pmus) = <_>::default();
     Record { arms, parameters, host, command_line: Vec::new(), warnings: Vec::new(), answer: Vec::new(), ..turn }
 }
 

@@ -89,24 +89,17 @@ impl Checked {
 
     /// Returns the boot page's flags that say which PMU it has.
     fn flags(self) -> u64 {
-        match self.cpu.pmu_of_version(self.version) {
-            PmuCaps::Intel(caps) => {
-                if caps.version >= 4 {
-                    FLAG_PMU_V4
-                } else {
-                    0
-                }
-            }
-            PmuCaps::Amd(caps) => FLAG_PMU_AMD | if caps.version() >= 2 { FLAG_PERFMON_V2 } else { 0 },
+        let pmu = self.pmu();
+        match (pmu.vendor(), pmu.version()) {
+            (Vendor::Intel, 0..4) => 0,
+            (Vendor::Intel, _) => FLAG_PMU_V4,
+            (Vendor::Amd, 1) => FLAG_PMU_AMD,
+            (Vendor::Amd, _) => FLAG_PMU_AMD | FLAG_PERFMON_V2,
         }
     }
 
-    /// Returns the PMU's version: 1 and 2 of an AMD are its PMU without and with PerfMonV2.
-    fn pmu_version(self) -> u8 {
-        match self.cpu.pmu_of_version(self.version) {
-            PmuCaps::Intel(caps) => caps.version,
-            PmuCaps::Amd(caps) => caps.version(),
-        }
+    fn pmu(self) -> PmuCaps {
+        self.cpu.pmu_of_version(self.version)
     }
 
     fn name(self) -> String {
@@ -179,7 +172,7 @@ impl Run {
             |(number, case): (usize, &'static Case)| CaseResult { case, key: case.key, verdict: verdict(number) };
         let cases: Vec<CaseResult> = guest.cases().iter().enumerate().map(result).collect();
         let ok = cases.iter().all(|one| one.verdict.is_ok());
-        let (cpu, pmu_version, strategy) = (guest.cpu.name(), guest.pmu_version(), strategy.to_owned());
+        let (cpu, pmu_version, strategy) = (guest.cpu.name(), guest.pmu().version(), strategy.to_owned());
         Self { guest: guest.name(), cpu, pmu_version, strategy, ok, cases }
     }
 
@@ -259,7 +252,7 @@ impl Target {
 /// Returns whether this host's hardware events count time in place of the selected event, as in a guest of `vpmu linux`: its PMU knows
 /// no guest mode, in which they alone are to count.
 pub fn counts_time() -> bool {
-    counts_outside_guests(Duration::from_millis(2)).is_ok_and(|rate| rate > 0.0)
+    counts_outside_guests().is_ok_and(|rate| rate > 0.0)
 }
 
 /// Returns the guest of KVM's own vPMU: of the host's vendor, and with an Intel's PMU of version 2.
@@ -296,7 +289,7 @@ fn plan(guest: Checked, target: &Target) -> PayloadPlan {
     let machine = Plan {
         behind,
         cpu: guest.cpu,
-        pmu: guest.cpu.pmu_of_version(guest.version),
+        pmu: guest.pmu(),
         vcpus: 1,
         pin: Vec::new(),
         time_limit,

@@ -194,7 +194,6 @@ impl Triage {
             "rounds": rounds,
             "turn_ns": TURN.as_nanos() as u64,
         });
-        let parameters = parameters.as_object().cloned().unwrap_or_default();
         (Experiment { name: NAME, parameters, rounds: Rounds::of(*rounds, seed.seed) }, arms)
     }
 

@@ -135,7 +135,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     let chosen = sim::chosen(&model, "by --backend");
     let plan = payload.plan(&chosen, None)?;
     let arm = plan.arms.first().ok_or_else(|| internal("a payload without an arm", "none"))?;
-    let host_plan = plan.simulated(model.clone())?.plan(arm, payload.samples)?;
+    let host_plan = sim::planned(&plan.floor(&model)?, arm, payload.samples)?;
     let meta = meta(&payload.machine(&plan, &chosen)?, &payload.name())?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
     console::catch_interrupts()?;

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use host_pmu::stats::ns;
 use results::child::{Gathered, Keep, Supervised};
 use results::document::Record;
-use results::error::{Exit, one_line};
+use results::error::{Error, Exit, one_line};
 use results::read::of_text;
+
+use crate::sys::stopped;
 
 /// Longest output that is read, in bytes.
 const MAX_OUTPUT: usize = 64 << 20;
@@ -76,4 +78,36 @@ pub fn run(command: &mut Command, over: impl FnMut() -> bool) -> io::Result<Ran>
     let wall_ns = ns(began.elapsed());
     let output = output.map(|output| output.text(DRAIN_TIME)).unwrap_or_default();
     Ok(Ran { status, wall_ns, output, stderr: stderr.map(|stderr| stderr.text(DRAIN_TIME).0).unwrap_or_default() })
+}
+
+/// Returns the first line of what a perf says of itself, or why there is none.
+///
+/// # Errors
+/// It does not run, or says nothing.
+pub fn perf_version(perf: &Path) -> Result<String, String> {
+    let ran = run(Command::new(perf).arg("--version"), stopped).map_err(|error| error.to_string())?;
+    let line = ran.text().lines().next().map(str::trim).filter(|line| ran.status.success() && !line.is_empty());
+    line.map(str::to_owned).ok_or_else(|| ran.why())
+}
+
+/// Runs a command to one of these ends within a time; `None` if the user ended it. `failed` makes the error of a reason, with the exit
+/// unless it did not start.
+///
+/// # Errors
+/// It does not start, takes longer, or ends otherwise.
+pub fn ended(
+    command: &mut Command,
+    limit: Duration,
+    ends: &[Exit],
+    failed: &dyn Fn(Option<Exit>, String) -> Error,
+) -> Result<Option<Ran>, Error> {
+    let began = Instant::now();
+    let is_late = || began.elapsed() >= limit;
+    let ran = run(command, || stopped() || is_late()).map_err(|error| failed(None, error.to_string()))?;
+    match ran.exit() {
+        _ if stopped() => Ok(None),
+        _ if is_late() => Err(failed(Some(Exit::Inconclusive), format!("it did not end in {} s", limit.as_secs()))),
+        Some(exit) if ends.contains(&exit) => Ok(Some(ran)),
+        exit => Err(failed(exit.or(Some(Exit::Inconclusive)), ran.why())),
+    }
 }

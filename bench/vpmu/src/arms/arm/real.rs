@@ -11,7 +11,7 @@ use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, MachineError};
 use vmm::outcome::{End, RunOutcome};
 
-use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
+use super::runner::{Arm, ArmGuests, Runner, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::machine::not_begun;
 use crate::setting::backend::open_kvm;
@@ -23,23 +23,17 @@ const LOG_PER_SAMPLE: u64 = 2;
 /// Log entries beyond that, for NMIs that arrive while the guest stops.
 const LOG_SPARE: u64 = 4096;
 
-/// Runs arms on this host's KVM.
-#[derive(Debug)]
-pub struct RealRunner {
-    host: Arc<Host>,
-    guest: PayloadPlan,
-}
-
-impl RealRunner {
-    /// Creates a runner of such guests.
-    ///
-    /// # Errors
-    /// Exit 4 where this host cannot run guests.
-    pub fn new(guest: &PayloadPlan) -> Result<Self, Error> {
-        let host = Arc::new(open_kvm()?);
-        raise_limits();
-        Ok(Self { host, guest: guest.clone() })
-    }
+/// Returns a runner of such guests on this host's KVM.
+///
+/// # Errors
+/// Exit 4 where this host cannot run guests.
+pub fn runner(guest: &PayloadPlan) -> Result<Runner, Error> {
+    let (host, guest) = (Arc::new(open_kvm()?), guest.clone());
+    raise_limits();
+    Ok(Box::new(move |arm| {
+        arm.available(&host, guest.machine.cpu)?;
+        Ok(Box::new(RealGuests { host: Arc::clone(&host), guest: guest.clone(), arm, live: None }))
+    }))
 }
 
 /// Builds the error of a guest that has no result.
@@ -48,25 +42,19 @@ pub(crate) fn refused(error: MachineError) -> Error {
     not_begun("cannot run a guest", &error)
 }
 
-impl ArmRunner for RealRunner {
-    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
-        arm.available(&self.host, self.guest.machine.cpu)?;
-        Ok(Box::new(RealGuests { of: self, arm, live: None }))
-    }
-}
-
 /// The guests of an arm on this host.
 struct RealGuests<'a> {
-    of: &'a RealRunner,
+    host: Arc<Host>,
+    guest: PayloadPlan,
     arm: &'a Arm,
     live: Option<payload::LiveGuest>,
 }
 
 impl RealGuests<'_> {
     fn plan(&self, samples: u64) -> Result<PayloadPlan, Error> {
-        let machine = &self.of.guest.machine;
+        let machine = &self.guest.machine;
         let behind = self.arm.source(&machine.behind)?;
-        Ok(planned(&self.of.guest, machine::Plan { behind, ..machine.clone() }, samples))
+        Ok(planned(&self.guest, machine::Plan { behind, ..machine.clone() }, samples))
     }
 }
 
@@ -74,7 +62,7 @@ impl ArmGuests for RealGuests<'_> {
     fn open(&mut self, _: u64, samples: u64) -> Result<Option<RunOutcome>, Error> {
         let mut plan = self.plan(samples)?;
         plan.boot.flags |= FLAG_TURNS;
-        match payload::LiveGuest::start(&self.of.host, guest::PMU_PAYLOAD, plan, interrupted()) {
+        match payload::LiveGuest::start(&self.host, guest::PMU_PAYLOAD, plan, interrupted()) {
             Ok((guest, opening)) => {
                 self.live = Some(guest);
                 Ok(opening)
@@ -86,7 +74,7 @@ impl ArmGuests for RealGuests<'_> {
     fn turn(&mut self, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
         let done = match (&mut self.live, turn.session) {
             (Some(live), _) => live.turn(samples, interrupted()),
-            (None, None) => payload::run(&self.of.host, guest::PMU_PAYLOAD, &self.plan(samples)?, interrupted()),
+            (None, None) => payload::run(&self.host, guest::PMU_PAYLOAD, &self.plan(samples)?, interrupted()),
             // It could not be made.
             (None, Some(_)) => Err(MachineError::Kvm(KvmError::PmuTaken)),
         };

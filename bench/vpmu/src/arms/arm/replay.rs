@@ -25,7 +25,7 @@ use vmm::machine::Cpu;
 use vmm::outcome::{Account, Counts, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::play::{enables, processor};
-use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
+use super::runner::{Arm, ArmGuests, Runner, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::sys;
 
@@ -118,19 +118,16 @@ impl Parts {
     }
 }
 
-/// Replays the arms of a trace.
-#[derive(Debug)]
-pub struct ReplayRunner {
-    parts: Parts,
-    model: Rc<Model>,
-    seed: u64,
-}
-
-impl ReplayRunner {
-    /// Creates a runner of this trace, on hosts of the model.
-    pub fn new(parts: &Parts, model: Model, seed: u64) -> Self {
-        Self { parts: parts.clone(), model: Rc::new(model), seed }
-    }
+/// Returns a runner that replays this trace on hosts of the model.
+pub fn runner(parts: &Parts, model: Model, seed: u64) -> Runner {
+    let of = Rc::new((parts.clone(), Rc::new(model)));
+    Box::new(move |arm| {
+        let (strategy, (parts, model)) = (strategy(arm)?, &*of);
+        let replay = |vcpu| Some(Replay::new(model, parts.pmu, strategy.as_ref()?, seed, vcpu));
+        let replays = (0..parts.trace.meta.vcpus as u16).filter_map(replay).collect();
+        let (of, rest) = (Rc::clone(&of), Box::new(parts.trace.batches()));
+        Ok(Box::new(Live { of, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 }))
+    })
 }
 
 /// Returns an arm's strategy, none of the floor; or why it cannot be replayed.
@@ -148,22 +145,12 @@ fn strategy(arm: &Arm) -> Result<Option<Strategy>, String> {
     }
 }
 
-impl ArmRunner for ReplayRunner {
-    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
-        let (strategy, parts) = (strategy(arm)?, &self.parts);
-        let replay = |vcpu| Some(Replay::new(&self.model, parts.pmu, strategy.as_ref()?, self.seed, vcpu));
-        let replays = (0..parts.trace.meta.vcpus as u16).filter_map(replay).collect();
-        let rest = Box::new(parts.trace.batches());
-        Ok(Box::new(Live { of: self, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 }))
-    }
-}
-
 /// A trace that is replayed under a strategy part by part, or on the floor, which has no host events.
-struct Live<'a> {
-    of: &'a ReplayRunner,
+struct Live {
+    of: Rc<(Parts, Rc<Model>)>,
     /// The state of each vCPU; there is none on the floor.
     replays: Vec<Replay>,
-    rest: Box<dyn Iterator<Item = Result<Vec<Row>, Error>> + 'a>,
+    rest: Box<dyn Iterator<Item = Result<Vec<Row>, Error>>>,
     /// The rows that were read last, and the first of them that is yet to be replayed.
     batch: Vec<Row>,
     at: usize,
@@ -173,9 +160,10 @@ struct Live<'a> {
     work: f64,
 }
 
-impl ArmGuests for Live<'_> {
+impl ArmGuests for Live {
     fn turn(&mut self, _: Turn, _: u64) -> Result<TurnOutcome, Error> {
-        let ReplayRunner { parts, model, .. } = self.of;
+        let of = Rc::clone(&self.of);
+        let (parts, model) = &*of;
         let mut part = Part::default();
         if self.done == parts.rounds {
             return Ok(nothing(End::Stopped).into());

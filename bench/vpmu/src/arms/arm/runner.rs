@@ -149,14 +149,11 @@ pub trait ArmGuests {
     }
 }
 
-/// Runs guests.
-pub trait ArmRunner {
-    /// Returns the guests of an arm; called once per arm, before anything runs.
-    ///
-    /// # Errors
-    /// Why the arm cannot run here at all, e.g. "KVM has no vPMU of its own here".
-    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String>;
-}
+/// The guests of an arm, or why it cannot run here at all, e.g. "KVM has no vPMU of its own here".
+pub type Guests<'a> = Result<Box<dyn ArmGuests + 'a>, String>;
+
+/// Makes the guests of an arm; called once per arm, before anything runs.
+pub type Runner = Box<dyn Fn(&Arm) -> Guests<'_>>;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! Arms on a simulated host: the same vPMU, strategies and result document as on KVM, without KVM.
 
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use arch_pmu::spec::Vendor;
@@ -14,7 +15,7 @@ use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::real::log_entries;
-use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
+use super::runner::{Arm, ArmGuests, Runner, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::{is_toml, suggestion};
@@ -97,77 +98,67 @@ pub fn facts(model: &Model) -> HostFacts {
     HostFacts { class, model: Some(constants), model_percent: model.checked, ..HostFacts::default() }
 }
 
-/// Simulates arms.
-#[derive(Clone, Debug)]
-pub struct SimRunner {
-    /// The model of the hosts.
-    pub model: Model,
-    /// The plan of the floor's host.
-    pub floor: host::Plan,
+/// Returns a runner on hosts of a model, with the plan of the floor's.
+pub fn runner(model: Model, floor: host::Plan) -> Runner {
+    let of = Rc::new((model, floor));
+    Box::new(move |arm| match arm.kind {
+        ArmKind::Kvm => Err("a simulated host has no KVM of its own".to_owned()),
+        ArmKind::Strategy | ArmKind::Floor => Ok(Box::new(SimGuests { of: Rc::clone(&of), arm, live: None })),
+    })
 }
 
-impl ArmRunner for SimRunner {
-    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
-        match arm.kind {
-            ArmKind::Kvm => Err("a simulated host has no KVM of its own".to_owned()),
-            ArmKind::Strategy | ArmKind::Floor => Ok(Box::new(SimGuests { of: self, arm, live: None })),
-        }
-    }
-}
-
-impl SimRunner {
-    /// Plans a host with this arm's guest.
-    ///
-    /// # Errors
-    /// Exit 2 for a strategy that cannot be read.
-    pub fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
-        let floor = self.floor.clone();
-        let behind = match (arm.kind, Mediated::named(&arm.strategy)) {
-            (ArmKind::Floor | ArmKind::Kvm, _) => floor.behind,
-            (ArmKind::Strategy, Some(kind)) => CounterSource::Mediated(kind),
-            (ArmKind::Strategy, None) => CounterSource::Events(arm.strategy()?),
-        };
-        let log_capacity = log_entries(&floor.boot, samples);
-        let boot = BootPage { sample_target: samples, log_capacity, ..floor.boot };
-        Ok(host::Plan { behind, boot, ..floor })
-    }
+/// Plans a host with an arm's guest, as the floor's but for what stands behind its counters.
+///
+/// # Errors
+/// Exit 2 for a strategy that cannot be read.
+pub fn planned(floor: &host::Plan, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
+    let behind = match (arm.kind, Mediated::named(&arm.strategy)) {
+        (ArmKind::Floor | ArmKind::Kvm, _) => floor.behind.clone(),
+        (ArmKind::Strategy, Some(kind)) => CounterSource::Mediated(kind),
+        (ArmKind::Strategy, None) => CounterSource::Events(arm.strategy()?),
+    };
+    let log_capacity = log_entries(&floor.boot, samples);
+    let boot = BootPage { sample_target: samples, log_capacity, ..floor.boot };
+    Ok(host::Plan { behind, boot, ..floor.clone() })
 }
 
 /// The guests of an arm on simulated hosts.
 struct SimGuests<'a> {
-    of: &'a SimRunner,
+    of: Rc<(Model, host::Plan)>,
     arm: &'a Arm,
     live: Option<Box<dyn host::Live>>,
 }
 
 impl ArmGuests for SimGuests<'_> {
     fn open(&mut self, number: u64, samples: u64) -> Result<Option<RunOutcome>, Error> {
-        let mut plan = self.of.plan(self.arm, samples)?;
+        let (model, floor) = &*self.of;
+        let mut plan = planned(floor, self.arm, samples)?;
         plan.boot.flags |= FLAG_TURNS;
         // The guests of one number meet the same random numbers.
-        let (host, opening) = host::start(&self.of.model, &plan, number << 1);
-        let opening = outcome(opening, self.of.model.tsc_khz);
+        let (host, opening) = host::start(model, &plan, number << 1);
+        let opening = outcome(opening, model.tsc_khz);
         self.live = opening.end.is_complete().then_some(host);
         Ok(self.live.is_some().then_some(opening))
     }
 
     fn turn(&mut self, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
+        let (model, floor) = &*self.of;
         let left = match (&mut self.live, turn.session) {
             (Some(host), _) => host.turn(samples),
             // Rounds differ as hosts of one experiment do; every arm of a round meets the same random numbers.
             (None, None) => {
                 let number = turn.index << 1 | u64::from(turn.warmup);
-                host::run(&self.of.model, &self.of.plan(self.arm, samples)?, number)
+                host::run(model, &planned(floor, self.arm, samples)?, number)
             }
             (None, Some(_)) => return Ok(nothing(End::TimedOut).into()),
         };
-        let run = outcome(left, self.of.model.tsc_khz);
+        let run = outcome(left, model.tsc_khz);
         self.live = self.live.take().filter(|_| run.end.is_complete());
         Ok(run.into())
     }
 
     fn close(&mut self) -> Result<Option<RunOutcome>, Error> {
-        Ok(self.live.take().map(|mut host| outcome(host.finish(), self.of.model.tsc_khz)))
+        Ok(self.live.take().map(|mut host| outcome(host.finish(), self.of.0.tsc_khz)))
     }
 }
 

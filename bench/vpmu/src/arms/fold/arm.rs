@@ -24,6 +24,11 @@ fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u6
     latencies.entry(metric.key).or_insert_with(latency_histogram)
 }
 
+/// Adds what is known of both.
+fn add(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
+    sum.zip(more).map(|(sum, more)| sum.saturating_add(more))
+}
+
 /// Returns a summary for each metric that has values.
 fn metrics(latencies: &Latencies, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
     latencies.iter().filter_map(|(key, all)| Some(((*key).to_owned(), summary(all)?))).collect()
@@ -134,9 +139,10 @@ impl ArmFold {
 
     /// Adds a finished turn, with what is beside its outcome.
     pub fn add(&mut self, turn: Turn, left: &TurnOutcome) {
-        let outcome = &left.run;
+        let (outcome, own) = (&left.run, self.all.of_turn(&left.run));
         let broken = broken(turn.index, outcome);
-        let why: Vec<String> = broken.iter().cloned().chain(self.doubts(turn.index, outcome)).collect();
+        let doubts = own.doubts().map(|doubt| format!("round {}: {doubt}", turn.index));
+        let why: Vec<String> = broken.iter().cloned().chain(doubts).collect();
         if !why.is_empty() {
             self.leave_out(&why);
         }
@@ -146,8 +152,8 @@ impl ArmFold {
             outcome.vcpus.iter().enumerate().for_each(|(index, vcpu)| periods.add(index, vcpu));
         }
         let held = turn.session.is_none().then(|| held_at_tail(outcome));
-        let add = |sums: &mut Sums| sums.add(left, held.as_deref());
-        let Some((counts, lost, latencies)) = self.sums(why.is_empty()).map(add).last() else { return };
+        let of = |sums: &mut Sums| sums.add(left, &own, held.as_deref());
+        let Some((counts, latencies)) = self.sums(why.is_empty()).map(of).last() else { return };
         let rounds = &mut self.result.rounds;
         rounds.index.push(turn.index);
         rounds.position.push(turn.position);
@@ -155,7 +161,7 @@ impl ArmFold {
         self.are_whole.push(why.is_empty());
         rounds.started_us.push(ns(turn.started) / 1000);
         rounds.guest.push(turn.session);
-        rounds.lost.push(lost);
+        rounds.lost.push(own.lost);
         rounds.counts.push(&counts);
         let mut metrics = metrics(&latencies, Summary::brief);
         // Comparisons judge medians; `reproduce` and `calibrate` take means of these.
@@ -190,17 +196,6 @@ impl ArmFold {
         self.sums(true).for_each(|sums| sums.note_held(held, &held_at_tail(outcome)));
     }
 
-    /// Lists what makes a round doubtful that may have ended as it should.
-    fn doubts(&self, round: u64, outcome: &RunOutcome) -> Vec<String> {
-        let sum = |of: &dyn Fn(&VcpuOutcome) -> Option<u64>| {
-            Some(outcome.vcpus.iter().filter_map(of).fold(0_u64, u64::saturating_add))
-        };
-        let (lost, overflows_lost) = (sum(&|vcpu| self.all.lost(vcpu)), sum(&|vcpu| self.all.overflows_lost(vcpu)));
-        let mut own = GuestArm { lost, overflows_lost, ..GuestArm::default() };
-        outcome.vcpus.iter().for_each(|vcpu| own.counts.merge(&vcpu.account.counts));
-        own.doubts().map(|doubt| format!("round {round}: {doubt}")).collect()
-    }
-
     /// Returns the arm so far. A few turns that are not whole are left out of its figures.
     pub fn result(&self) -> document::Arm {
         let mut result = self.result.clone();
@@ -225,9 +220,26 @@ impl Sums {
         Self { kind, checks, own, ..Self::default() }
     }
 
-    /// Adds a turn, with the events that were held at its tail's ticks unless its guest lives on. Returns its
-    /// counts, its NMIs that were lost, and its latencies.
-    fn add(&mut self, left: &TurnOutcome, held: Option<&[u64]>) -> (Counts, Option<u64>, Latencies) {
+    /// Returns a turn's counts of the host's side, and what was lost, which may make it doubtful.
+    fn of_turn(&self, outcome: &RunOutcome) -> GuestArm {
+        let mut own =
+            GuestArm { lost: Some(0), overflows_lost: self.own.overflows_lost.and(Some(0)), ..<_>::default() };
+        for VcpuOutcome { end, account, left, .. } in &outcome.vcpus {
+            own.counts.merge(&account.counts);
+            // KVM does not say how many it delivered.
+            let report = left.report.as_ref().filter(|_| self.kind != ArmKind::Kvm);
+            own.lost = add(own.lost, report.map(|report| account.counts.nmis_injected.abs_diff(report.nmis)));
+            // A guest that was stopped has not handled its last ones.
+            let whole = report.filter(|_| end.is_complete());
+            let lost = whole.map_or(0, |report| account.counts.overflows_lost(overflows(report)));
+            own.overflows_lost = add(own.overflows_lost, Some(lost));
+        }
+        own
+    }
+
+    /// Adds a turn, with what is its own and the events that were held at its tail's ticks unless its guest lives on. Returns its counts
+    /// and its latencies.
+    fn add(&mut self, left: &TurnOutcome, own: &GuestArm, held: Option<&[u64]>) -> (Counts, Latencies) {
         let mut latencies = Latencies::new();
         for ns in &left.host_work {
             of(&mut latencies, &HOST_WORK).saturating_record((*ns).max(1));
@@ -235,20 +247,18 @@ impl Sums {
         if let Some(left) = &left.linux {
             self.own.linux.get_or_insert_default().add(left);
         }
-        let (mut counts, mut lost) = (Counts::default(), Some(0_u64));
-        for vcpu in &left.run.vcpus {
-            self.add_vcpu(vcpu, &mut counts, &mut latencies);
-            lost = lost.zip(self.lost(vcpu)).map(|(a, b)| a.saturating_add(b));
-        }
+        let mut counts = Counts::default();
+        left.run.vcpus.iter().for_each(|vcpu| self.add_vcpu(vcpu, &mut counts, &mut latencies));
         self.own.counts.merge(&counts);
-        self.own.lost = self.own.lost.zip(lost).map(|(sum, now)| sum.saturating_add(now));
+        self.own.lost = add(self.own.lost, own.lost);
+        self.own.overflows_lost = add(self.own.overflows_lost, own.overflows_lost);
         if let Some(held) = held {
             self.note_held(counts.held_at_end, held);
         }
         for (key, histogram) in &latencies {
             merge(self.latencies.entry(key).or_insert_with(latency_histogram), histogram);
         }
-        (counts, lost, latencies)
+        (counts, latencies)
     }
 
     fn add_baseline(&mut self, report: &Report, khz: u64) {
@@ -262,19 +272,6 @@ impl Sums {
         for (most, now) in held.tail.iter_mut().zip(tail) {
             *most = (*most).max(*now);
         }
-    }
-
-    /// Returns by how many NMIs delivered and NMIs taken differ, if both are known.
-    fn lost(&self, vcpu: &VcpuOutcome) -> Option<u64> {
-        let report = vcpu.left.report.as_ref().filter(|_| self.kind != ArmKind::Kvm)?;
-        Some(vcpu.account.counts.nmis_injected.abs_diff(report.nmis))
-    }
-
-    /// Returns by how many overflows host and guest differ, if both count them and the guest was not stopped.
-    fn overflows_lost(&self, vcpu: &VcpuOutcome) -> Option<u64> {
-        let report = vcpu.left.report.as_ref().filter(|_| vcpu.end.is_complete())?;
-        self.own.overflows_lost?;
-        Some(vcpu.account.counts.overflows_lost(overflows(report)))
     }
 
     /// Adds one vCPU, its counts to `counts`.
@@ -305,9 +302,6 @@ impl Sums {
             values_otherwise: report.otherwise[1],
             ..Counts::default()
         });
-        if let Some(lost) = self.overflows_lost(vcpu) {
-            self.own.overflows_lost = self.own.overflows_lost.map(|sum| sum.saturating_add(lost));
-        }
         if vcpu.left.tsc.khz > 0 {
             self.add_times(vcpu, report, counts, into);
         }

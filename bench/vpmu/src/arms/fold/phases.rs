@@ -45,9 +45,6 @@ pub(super) fn add(
     report: &Report,
     set_ups: &mut Histogram<u64>,
 ) -> u64 {
-    if report.cycles == 0 && !vcpu.left.log.iter().any(takes) {
-        return 0;
-    }
     let khz = vcpu.left.tsc.khz;
     let ns = |ticks| ticks_to_ns(ticks, khz).max(1);
     let mut record = |phase: usize, whole: usize, ticks| {

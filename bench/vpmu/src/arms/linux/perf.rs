@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use results::error::Error;
 use results::open;
@@ -31,17 +30,6 @@ pub(super) fn find(perf: &Path, path: Option<&OsStr>) -> Result<PathBuf, Error> 
         "a distribution's script looks for the perf of the running kernel, which the guest does not have",
         "name the perf it starts with --perf: e.g. /usr/bin/perf_6.1, or perf in a folder of /usr/lib/linux-tools",
     ))
-}
-
-/// The first line of `perf --version`.
-pub(super) fn version(perf: &Path) -> Result<String, Error> {
-    let cannot = |why: String| {
-        Error::usage(format!("cannot run {}", perf.display()), why, "name a perf of this host with --perf")
-    };
-    let output = Command::new(perf).arg("--version").output().map_err(|error| cannot(error.to_string()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().next().map(str::trim).filter(|line| output.status.success() && !line.is_empty());
-    line.map(str::to_owned).ok_or_else(|| cannot(format!("`--version` ended with {}", output.status)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Runs arms whose guest is Linux: a fresh one for each turn.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use guest::abi::{LogEntry, MAGIC, Report};
@@ -18,7 +18,7 @@ use super::perf;
 use super::session::{FTEST, PERF, Recorded, carry_out, command};
 use super::spec::LinuxGuestOptions;
 use crate::arms::arm::real;
-use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
+use crate::arms::arm::runner::{Arm, ArmGuests, Runner, TurnOutcome};
 use crate::arms::rounds::plan::Plan;
 use crate::engine::Turn;
 use crate::machine::linux::guest::{Failure, Worked, with_agent};
@@ -26,6 +26,7 @@ use crate::machine::linux::place::Placed;
 use crate::machine::linux::userland;
 use crate::machine::rdpmcs_elsewhere;
 use crate::setting::backend::open_kvm;
+use crate::setting::tool::perf_version;
 use crate::sys;
 
 /// Guest times are in ns: a TSC of 1 GHz.
@@ -35,59 +36,50 @@ const BOOT: Duration = Duration::from_secs(300);
 /// A guest is ended after this time: perf alone may take minutes on an emulated host.
 const LONGEST: Duration = Duration::from_secs(1800);
 
-/// Runs guests of one kernel with one userland.
-#[derive(Debug)]
-pub struct LinuxRunner {
-    host: Arc<Host>,
-    kernel: Kernel,
-    /// The parts that all of them share.
-    guest: LinuxPlan,
-    parameters: Parameters,
+/// Runs guests of one kernel with one userland: reads the kernel and makes the initial RAM disk. What the document says of the guest is
+/// added to the plan.
+///
+/// # Errors
+/// Exit 2 for a kernel or a perf that cannot be used, 4 where this host cannot boot Linux.
+pub fn runner(options: &LinuxGuestOptions, plan: &mut Plan) -> Result<Runner, Error> {
+    real::raise_limits();
+    linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
+    let host = open_kvm()?;
+    let path = options.kernel.as_deref().unwrap_or(Path::new(""));
+    let (kernel, boot) = (userland::kernel(path)?, &options.boot);
+    let perf = perf::find(&options.perf, std::env::var_os("PATH").as_deref())?;
+    let version = perf_version(&perf).map_err(|why| {
+        Error::usage(format!("cannot run {}", perf.display()), why, "name a perf of this host with --perf")
+    })?;
+    let perf = Placed { host: perf, guest: Some(PERF.to_owned()) };
+    let mut files = userland::initramfs((path, kernel.release()), boot, &[], &[perf])?;
+    files
+        .file(FTEST, 0o755, guest::FTEST)
+        .map_err(|error| Error::usage("cannot put the workload into the guest", error.to_string(), ""))?;
+    plan.parameters.linux = Some(LinuxParameters {
+        release: Some(kernel.release().to_owned()),
+        cpu: plan.guest.machine.cpu.name().to_owned(),
+        perf: version,
+        memory: boot.memory,
+        command: command(&plan.parameters, plan.parameters.samples).join(" "),
+    });
+    let guest = boot.plan(Machine { time_limit: LONGEST, ..plan.guest.machine.clone() }, files)?;
+    let of = Rc::new((host, kernel, guest, plan.parameters.clone()));
+    Ok(Box::new(move |arm| {
+        arm.available(&of.0, of.2.machine.cpu)?;
+        Ok(Box::new(LinuxGuests(Rc::clone(&of), arm)))
+    }))
 }
 
-impl LinuxRunner {
-    /// Reads the kernel and makes the initial RAM disk. What the document says of the guest is added to the plan.
-    ///
-    /// # Errors
-    /// Exit 2 for a kernel or a perf that cannot be used, 4 where this host cannot boot Linux.
-    pub fn new(options: &LinuxGuestOptions, plan: &mut Plan) -> Result<Self, Error> {
-        real::raise_limits();
-        linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
-        let host = Arc::new(open_kvm()?);
-        let path = options.kernel.as_deref().unwrap_or(Path::new(""));
-        let (kernel, boot) = (userland::kernel(path)?, &options.boot);
-        let perf = perf::find(&options.perf, std::env::var_os("PATH").as_deref())?;
-        let version = perf::version(&perf)?;
-        let perf = Placed { host: perf, guest: Some(PERF.to_owned()) };
-        let mut files = userland::initramfs((path, kernel.release()), boot, &[], &[perf])?;
-        files
-            .file(FTEST, 0o755, guest::FTEST)
-            .map_err(|error| Error::usage("cannot put the workload into the guest", error.to_string(), ""))?;
-        plan.parameters.linux = Some(LinuxParameters {
-            release: Some(kernel.release().to_owned()),
-            cpu: plan.guest.machine.cpu.name().to_owned(),
-            perf: version,
-            memory: boot.memory,
-            command: command(&plan.parameters, plan.parameters.samples).join(" "),
-        });
-        let guest = boot.plan(Machine { time_limit: LONGEST, ..plan.guest.machine.clone() }, files)?;
-        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone() })
-    }
-}
-
-impl ArmRunner for LinuxRunner {
-    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
-        arm.available(&self.host, self.guest.machine.cpu)?;
-        Ok(Box::new(LinuxGuests(self, arm)))
-    }
-}
+/// What all guests share: the host, the kernel, the machine, and what is recorded.
+type Shared = Rc<(Host, Kernel, LinuxPlan, Parameters)>;
 
 /// The guests of an arm: a fresh one for each turn.
-struct LinuxGuests<'a>(&'a LinuxRunner, &'a Arm);
+struct LinuxGuests<'a>(Shared, &'a Arm);
 
 impl ArmGuests for LinuxGuests<'_> {
     fn turn(&mut self, _: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        let Self(LinuxRunner { host, kernel, guest, parameters }, arm) = self;
+        let (arm, (host, kernel, guest, parameters)) = (self.1, &*self.0);
         let behind = arm.source(&guest.machine.behind)?;
         let guest = LinuxPlan { machine: Machine { behind, ..guest.machine.clone() }, ..guest.clone() };
         let Worked { mut outcome, made, .. } =

@@ -97,7 +97,10 @@ mod tests {
     fn a_plan_for_linux_has_its_own_name_and_fresh_guests() {
         let mut plan = mock::plan(&["--workload", "sampling10"]).unwrap();
         adapt(&mut plan, "sampling10".parse().unwrap()).unwrap();
-        assert_eq!((plan.parameters.workload.as_str(), plan.keeps_guests()), ("linux:sampling10/ftest", false));
+        assert_eq!(
+            (plan.parameters.workload.as_str(), plan.parameters.rounds_per_guest),
+            ("linux:sampling10/ftest", None)
+        );
         assert_eq!(command(&plan.parameters, 1).join(" ").matches("cpu/event=").count(), 10);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::plan::Plan;
-use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
+use crate::arms::arm::runner::{Arm, ArmGuests, Runner, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Checks};
 use crate::engine::{self, Turn};
 use results::document::{self, ArmKind, BELOW_KVM};
@@ -39,11 +39,7 @@ pub(crate) struct GuestArm<'a> {
 ///
 /// # Errors
 /// Exit 4 if no arm can run on this host.
-pub(crate) fn arms<'a>(
-    plan: &'a Plan,
-    runner: &'a dyn ArmRunner,
-    stop: &'a AtomicBool,
-) -> Result<Vec<GuestArm<'a>>, Error> {
+pub(crate) fn arms<'a>(plan: &'a Plan, runner: &Runner, stop: &'a AtomicBool) -> Result<Vec<GuestArm<'a>>, Error> {
     let is_trace = plan.replayed.is_some() || !plan.guest.steps.is_empty();
     let checks = Checks {
         overflows: !is_trace,
@@ -55,7 +51,7 @@ pub(crate) fn arms<'a>(
     let mut arms = Vec::new();
     for arm in &plan.arms {
         let mut fold = ArmFold::new(arm, arm.kind == ArmKind::Strategy && plan.backend.is_stand_in(), checks);
-        let guests = match runner.guests(arm) {
+        let guests = match runner(arm) {
             Ok(guests) => Some(guests),
             // Such an arm is there only where it was asked for by name.
             Err(why) if arm.strategy.starts_with(BELOW_KVM) => {
@@ -74,14 +70,6 @@ pub(crate) fn arms<'a>(
         return Ok(arms);
     }
     Err(Error::host("no arm can run on this host", reasons.join("; "), DOCTOR))
-}
-
-impl GuestArm<'_> {
-    fn note_giving_up(&mut self) {
-        if self.failures == GIVE_UP {
-            self.fold.incomplete(&format!("{GIVEN_UP} after {GIVE_UP} turns in a row that did not end as they should"));
-        }
-    }
 }
 
 impl engine::Arm for GuestArm<'_> {
@@ -122,7 +110,6 @@ impl engine::Arm for GuestArm<'_> {
             (false, true) => {
                 self.failures += 1;
                 self.fold.warm_up_failed(&outcome.run);
-                self.note_giving_up();
             }
         }
         Ok(Some(outcome))
@@ -133,7 +120,12 @@ impl engine::Arm for GuestArm<'_> {
     }
 
     fn result(&self) -> document::Arm {
-        self.fold.result()
+        let mut result = self.fold.result();
+        if self.failures == GIVE_UP {
+            let why = format!("{GIVEN_UP} after {GIVE_UP} turns in a row that did not end as they should");
+            result.incomplete.push(why);
+        }
+        result
     }
 
     fn incomplete(&mut self, why: &str) {
@@ -145,7 +137,6 @@ impl engine::Arm for GuestArm<'_> {
     fn keep(&mut self, turn: Turn, outcome: TurnOutcome) {
         (self.kept)(&outcome.run);
         self.fold.add(turn, &outcome);
-        self.note_giving_up();
     }
 
     fn close(&mut self, session: u64) -> Result<(), Error> {

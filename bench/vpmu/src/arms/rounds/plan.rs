@@ -21,11 +21,9 @@ use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{self, CounterSource, Cpu};
 
 use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED, Usual};
-use crate::arms::arm::play;
-use crate::arms::arm::real::RealRunner;
-use crate::arms::arm::replay::{Parts, ReplayRunner};
-use crate::arms::arm::runner::{Arm, ArmRunner};
-use crate::arms::arm::sim::SimRunner;
+use crate::arms::arm::replay::Parts;
+use crate::arms::arm::runner::{Arm, Runner};
+use crate::arms::arm::{play, replay, sim as simulated};
 use crate::engine::Rounds;
 use crate::setting::backend::Chosen;
 use crate::setting::strategy::{StrategyChoice, resolve_arms};
@@ -72,37 +70,29 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the runner of its arms on this host.
-    ///
-    /// # Errors
-    /// Exit 4 where this host cannot run guests.
-    pub fn on_this_host(&self) -> Result<RealRunner, Error> {
-        RealRunner::new(&self.guest)
-    }
-
     /// Returns the runner of its arms on hosts of a model.
     ///
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.
-    pub fn on_model(&self, model: Model) -> Result<Box<dyn ArmRunner>, Error> {
-        if let Some(parts) = &self.replayed {
-            return Ok(Box::new(ReplayRunner::new(parts, model, self.seed)));
-        }
-        Ok(Box::new(self.simulated(model)?))
+    pub fn on_model(&self, model: Model) -> Result<Runner, Error> {
+        Ok(match &self.replayed {
+            Some(parts) => replay::runner(parts, model, self.seed),
+            None => self.floor(&model).map(|floor| simulated::runner(model, floor))?,
+        })
     }
 
-    /// Returns the runner of its arms on hosts of a model, where no trace is replayed.
+    /// Returns the plan of the floor's host by a model.
     ///
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.
-    pub fn simulated(&self, model: Model) -> Result<SimRunner, Error> {
+    pub fn floor(&self, model: &Model) -> Result<host::Plan, Error> {
         let PayloadPlan { machine, boot, .. } = &self.guest;
         if !machine.pin.is_empty() {
             let what = "--pin is not supported by a simulated host";
             return Err(Error::usage(what, "each vCPU has its own CPU", "leave it out"));
         }
         let (vcpus, paced) = (machine.vcpus as u64, model.base == CountBase::Exits);
-        let floor = host::Plan {
+        Ok(host::Plan {
             behind: host::CounterSource::Floor { counts_per_ms: paced.then_some(self.parameters.period) },
             pmu: machine.pmu,
             vcpus,
@@ -112,8 +102,7 @@ impl Plan {
             limit_ns: ns(machine.time_limit),
             seed: self.seed,
             trace: None,
-        };
-        Ok(SimRunner { model, floor })
+        })
     }
 
     /// Makes the plan of these options, and checks what cannot be checked value by value. `parameters` has the events of the
@@ -287,11 +276,6 @@ impl Plan {
         self.parameters.duration_ns.map(Duration::from_nanos)
     }
 
-    /// Returns whether guests live over several turns.
-    pub const fn keeps_guests(&self) -> bool {
-        self.parameters.rounds_per_guest.is_some()
-    }
-
     /// Makes this a plan for a simulated host: the model's name replaces the backend's, so that no simulated
     /// figure carries the name of a real backend.
     pub fn simulate(&mut self, model: &str) {
@@ -308,10 +292,7 @@ impl Plan {
 fn describe(parameters: &mut Parameters, cpu: Cpu, pmu: PmuCaps) {
     let (gp_counters, fixed_counters) = pmu.count();
     cpu.name().clone_into(&mut parameters.cpu);
-    parameters.pmu_version = match pmu {
-        PmuCaps::Intel(caps) => caps.version.into(),
-        PmuCaps::Amd(caps) => caps.version().into(),
-    };
+    parameters.pmu_version = pmu.version().into();
     (parameters.gp_counters, parameters.fixed_counters) = (gp_counters.into(), fixed_counters.into());
 }
 

@@ -3,7 +3,7 @@
 use super::guest_arm::arms;
 use super::plan::Plan;
 use super::precision;
-use crate::arms::arm::runner::ArmRunner;
+use crate::arms::arm::runner::Runner;
 use crate::engine::{self, About, Arm as _, Context, Measured, State};
 use results::answers;
 use results::document::{Document, Warning, warnings};
@@ -15,7 +15,7 @@ use results::table::layout::{percent, plural};
 ///
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
-pub(crate) fn run(plan: &Plan, runner: &dyn ArmRunner, context: Context<'_, Document>) -> Result<Measured, Error> {
+pub(crate) fn run(plan: &Plan, runner: &Runner, context: Context<'_, Document>) -> Result<Measured, Error> {
     let mut arms = arms(plan, runner, context.stop)?;
     context.progress.expect(&expectation(plan, arms.iter().filter(|arm| arm.runs()).count()));
     let parameters = plan.parameters.clone();

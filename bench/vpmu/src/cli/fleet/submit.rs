@@ -99,10 +99,10 @@ pub(super) fn element(dir: &Path, number: u64) -> Result<Exit, Error> {
         Error::usage(format!("no element {number}"), format!("the campaign has {count}"), "")
     })?;
     console::catch_interrupts()?;
-    let ended = attempt::run(&folder, &campaign, element, true, sys::interrupted())?;
-    match &ended {
-        attempt::Ended::Done(done) => complain(&format!("{}: {}", element.name, done.how())),
-        attempt::Ended::Stopped(why) => complain(&format!("{}: stopped: {why}", element.name)),
-    }
-    Ok(ended.exit())
+    let (how, exit) = match attempt::run(&folder, &campaign, element, true, sys::interrupted())? {
+        Ok(done) => (done.how(), done.exit.map(Exit::from_code)),
+        Err(why) => (format!("stopped: {why}"), None),
+    };
+    complain(&format!("{}: {how}", element.name));
+    Ok(exit.unwrap_or(Exit::Inconclusive))
 }

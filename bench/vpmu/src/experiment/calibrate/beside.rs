@@ -13,16 +13,19 @@ use rustix::time::ClockId;
 
 use crate::sys;
 
-/// Measures the counts of a hardware event a microsecond while no guest runs on the calling thread, over about `span`:
-/// 0 where the PMU knows guest mode, as a processor's does. One that a VMM made of a clock may not.
+/// Time in which a hardware event of guests alone shall count nothing.
+const OUTSIDE: Duration = Duration::from_millis(2);
+
+/// Measures the counts of a hardware event a microsecond while no guest runs on the calling thread: 0 where the PMU knows guest mode, as
+/// a processor's does. One that a VMM made of a clock may not.
 ///
 /// # Errors
 /// The reason why it does not open or count.
-pub fn counts_outside_guests(span: Duration) -> Result<f64, HostError> {
+pub fn counts_outside_guests() -> Result<f64, HostError> {
     let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000, None)?;
     let mut event = backend.open(CYCLES, 1 << 40)?;
     let (before, begin) = (backend.read(&mut event)?, Instant::now());
-    while begin.elapsed() < span {
+    while begin.elapsed() < OUTSIDE {
         std::hint::spin_loop();
     }
     let (after, took) = (backend.read(&mut event)?, begin.elapsed());

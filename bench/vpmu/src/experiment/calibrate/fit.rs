@@ -6,7 +6,7 @@ use results::error::{Error, Exit};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use sim::model::{Draft, Model, whole};
 
-use super::measure::{ArmGuests, CalibrateSpec, Measured, Pmu, median, missing};
+use super::measure::{CalibrateSpec, Measured, Pmu, median, missing};
 
 /// Steps of the fit: what is searched is nearly linear in the constants.
 const STEPS: usize = 5;
@@ -39,7 +39,7 @@ pub fn fit(spec: &CalibrateSpec, about: &str, measured: &[Measured]) -> Result<D
         draft.ns(half, (delivery - TO_ENTRY * instruction / 1000.0) / 2.0, halves);
     }
     if spec.tracepoint {
-        let unit = needed("the guest's work", unit(floor))?.max(1.0);
+        let unit = needed("the guest's work", floor.unit_ns())?.max(1.0);
         draft.ns("io", unit, "measured: unit_ns_without of the port writes, floor");
         draft.ns("work-unit", 1.0, "a unit is a port write: see io");
     }
@@ -64,10 +64,6 @@ pub fn model(draft: &Draft) -> Result<Model, Error> {
 
 fn tsc_khz(measured: &Measured) -> u64 {
     measured.arms.iter().flat_map(|arm| &arm.guests).map(|guest| guest.tsc_khz).max().unwrap_or(0)
-}
-
-fn unit(arm: &ArmGuests) -> Option<f64> {
-    median(arm.guests.iter().map(|guest| guest.unit_ns))
 }
 
 fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
@@ -212,7 +208,7 @@ fn observed(single: &Measured, many: &Measured) -> Result<[Option<f64>; 4], Erro
     let floor = single.arm("floor")?;
     // A guest's rotations have several lengths, between which a median jumps; their mean is linear in every cost.
     let rotation = many.arm("floor")?.of(&ROTATION, |found| found.mean);
-    Ok([floor.p50(&NMI_HANDLER), rotation, many.arm("reuse")?.op_p50(OpKind::Resume), unit(floor)])
+    Ok([floor.p50(&NMI_HANDLER), rotation, many.arm("reuse")?.op_p50(OpKind::Resume), floor.unit_ns()])
 }
 
 fn set_solved(draft: &mut Draft, spec: &CalibrateSpec, constants: &[f64]) {

@@ -10,7 +10,7 @@ use host_pmu::stats::{OpKind, OpStats};
 use vmm::machine::Cpu;
 use vmm::outcome::RunOutcome;
 
-use crate::arms::arm::runner::ArmRunner;
+use crate::arms::arm::runner::Runner;
 use crate::arms::arm::sim as simulated;
 use crate::arms::rounds::guest_arm::{self, GuestArm};
 use crate::arms::rounds::options::HostOptions;
@@ -110,16 +110,14 @@ impl CalibrateSpec {
     }
 }
 
-/// One workload of a calibration, the plan of its guests and their runner.
-pub type Job = (Workload, Plan, Box<dyn ArmRunner>);
+/// One workload of a calibration, the runner of its guests and their plan.
+pub type Job = (Workload, Runner, Plan);
 
 /// Figures of one guest beside the document's metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Guest {
     /// An instruction of the timed loop, ps; `None` if no loop ran undisturbed.
     pub instruction_ps: Option<f64>,
-    /// Unit of work without counters, ns.
-    pub unit_ns: Option<f64>,
     /// Its host operations.
     pub ops: OpStats,
     /// For each event that was on a counter: umask << 8 | event code, counts a microsecond.
@@ -176,7 +174,7 @@ impl Measured {
         plan.simulate(&model.name);
         plan.arms.retain(|arm| arms.contains(&arm.strategy.as_str()));
         let runner = plan.on_model(model)?;
-        Ok(run(&[(self.workload, plan, runner)], rounds, sys::interrupted(), &mut Silent)?.remove(0))
+        Ok(run(&[(self.workload, runner, plan)], rounds, sys::interrupted(), &mut Silent)?.remove(0))
     }
 }
 
@@ -199,6 +197,11 @@ impl ArmGuests {
         self.result.own.host_ops.get(kind.key()).filter(|op| op.count > 0).map(|op| op.p50_ns as f64)
     }
 
+    /// Returns the time of a unit of work without counters, ns.
+    pub fn unit_ns(&self) -> Option<f64> {
+        self.result.own.workload.map(|cost| cost.unit_ns_without)
+    }
+
     /// Returns the counts a microsecond on a counter of each event.
     pub fn rates(&self) -> BTreeMap<u16, f64> {
         let mut rates: BTreeMap<u16, Vec<Option<f64>>> = BTreeMap::new();
@@ -216,11 +219,11 @@ impl ArmGuests {
 pub fn run(jobs: &[Job], rounds: u64, stop: &AtomicBool, progress: &mut dyn Progress) -> Result<Vec<Measured>, Error> {
     let figures: RefCell<Vec<Vec<Guest>>> = RefCell::default();
     let (mut measured, mut jobs_of_arms, mut arms) = (Vec::new(), Vec::new(), Vec::<GuestArm<'_>>::new());
-    for (job, (workload, plan, runner)) in jobs.iter().enumerate() {
+    for (job, (workload, runner, plan)) in jobs.iter().enumerate() {
         measured.push(Measured { workload: *workload, arms: Vec::new() });
         let boot = &plan.guest.boot;
         let events = &boot.events[..boot.event_count as usize];
-        for mut arm in guest_arm::arms(plan, runner.as_ref(), stop)? {
+        for mut arm in guest_arm::arms(plan, runner, stop)? {
             let result = arm.fold.result();
             if result.kind == ArmKind::Kvm {
                 continue;
@@ -263,10 +266,6 @@ fn figures(outcome: &RunOutcome, events: &[EventSpec]) -> Guest {
         if report.loops > 0 {
             let instructions = report.loops as f64 * LOOP_INSTRUCTIONS as f64;
             guest.instruction_ps = Some(1000.0 * ns(report.loop_ticks) / instructions);
-        }
-        let span = report.baseline_end.saturating_sub(report.baseline_begin);
-        if report.baseline_units > 0 && span > 0 {
-            guest.unit_ns = Some(ns(span) / report.baseline_units as f64);
         }
         for ((event, &counts), &running) in events.iter().zip(&report.counts).zip(&report.running) {
             if running > 0 {

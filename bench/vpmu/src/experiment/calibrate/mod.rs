@@ -55,7 +55,7 @@ mod tests {
             let mut plan = calibration.plan(workload, &chosen, None).unwrap();
             plan.simulate(&model.name);
             let runner = plan.on_model(model.clone()).unwrap();
-            (workload, plan, runner)
+            (workload, runner, plan)
         };
         let jobs = calibration.workloads().map(job);
         let measured = run(&jobs, 40, &AtomicBool::new(false), &mut Silent).unwrap();
@@ -119,7 +119,7 @@ mod tests {
             found.account.counts.nmis_injected += u64::from(bad == 3);
             found.end = if bad == 7 { End::TimedOut } else { End::Done };
         });
-        let jobs: [Job; 1] = [(("single", ""), mock::plan(&[]).unwrap(), Box::new(runner))];
+        let jobs: [Job; 1] = [(("single", ""), runner.runner(), mock::plan(&[]).unwrap())];
         let measured = run(&jobs, 42, &AtomicBool::new(false), &mut Silent).unwrap();
         let reuse = measured[0].arm("reuse").unwrap();
         let whole = reuse.guests.iter().filter(|guest| guest.ops.count(OpKind::Open) > 0).count();

@@ -1,14 +1,13 @@
 //! A calibration of this host, from its guests to the draft of its model.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use arch_pmu::spec::Vendor;
-use host_pmu::backend::BackendKey;
 use host_pmu::backend::scheduling::Processor;
+use host_pmu::backend::{BackendKey, HostError};
 use results::document::ArmKind;
 use results::document::warnings::model_off;
-use results::error::{Error, Exit};
+use results::error::Error;
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
 use results::metric::NMI_HANDLER;
@@ -19,6 +18,7 @@ use vmm::kvm::Host;
 use super::beside::{clock_expiry_ns, counts_outside_guests, switch_ns};
 use super::fit::{fit, model};
 use super::measure::{ArmGuests, CalibrateSpec, Measured, Outside, Pmu, run as measure};
+use crate::arms::arm::real;
 use crate::setting::backend::{Chosen, guest_cpu};
 use crate::setting::pin::usable;
 use crate::sys;
@@ -27,8 +27,6 @@ use crate::terminal::progress::Progress;
 
 /// Measurements of a cost outside of guests.
 const BESIDE: usize = 40;
-/// Time in which a hardware event of guests alone shall count nothing.
-const OUTSIDE: Duration = Duration::from_millis(2);
 
 /// Measures this host's costs, and makes the draft of its model. Returns it with the range of simulated over measured latency, in percent.
 ///
@@ -42,14 +40,16 @@ pub fn run(
     let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
     let host = HostFacts::read(&HostFs::default());
     let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
-    calibration.beside = beside(&chosen.backend)?;
+    calibration.beside = beside(&chosen.backend).map_err(|error| {
+        let what = "cannot measure what events cost outside of guests";
+        Error::host(what, error.to_string(), "`vpmu doctor` says what this host allows")
+    })?;
     calibration.cpu = guest_cpu(&chosen.backend, &host);
     (calibration.tracepoint, calibration.pmu) = (tracepoint, pmu);
     let mut jobs = Vec::new();
     for workload in calibration.workloads() {
         let plan = calibration.plan(workload, chosen, usable(&host).as_deref())?;
-        let runner = Box::new(plan.on_this_host()?);
-        jobs.push((workload, plan, runner as _));
+        jobs.push((workload, real::runner(&plan.guest)?, plan));
     }
     let measured = measure(&jobs, calibration.rounds(), sys::interrupted(), progress)?;
     let after = HostFacts::read(&HostFs::default());
@@ -99,12 +99,8 @@ fn range(shares: &[f64]) -> [u64; 2] {
 }
 
 /// Measures costs outside of guests: of switches of a thread with events, and of clocks their expiries and the look at a count.
-fn beside(backend: &BackendKey) -> Result<Vec<Outside>, Error> {
-    let cannot = |error: String| {
-        let what = "cannot measure what events cost outside of guests";
-        Error::new(Exit::Host, what, error, "`vpmu doctor` says what this host allows")
-    };
-    let [first, held, running] = switch_ns(backend, BESIDE).map_err(|error| cannot(error.to_string()))?;
+fn beside(backend: &BackendKey) -> Result<Vec<Outside>, HostError> {
+    let [first, held, running] = switch_ns(backend, BESIDE)?;
     let mut found = vec![
         ("switch", "measured: two threads in turns on one CPU, with a paused event on one", first),
         ("switch-held", "measured: as switch, for each paused event", held),
@@ -112,7 +108,7 @@ fn beside(backend: &BackendKey) -> Result<Vec<Outside>, Error> {
     ];
     if *backend == BackendKey::CpuClock {
         let why = "measured: thread time of the same work with a cpu-clock event and without, by its expiries";
-        found.push(("expiry", why, clock_expiry_ns(BESIDE).map_err(|error| cannot(error.to_string()))?));
+        found.push(("expiry", why, clock_expiry_ns(BESIDE)?));
         found.push(("peek", "measured: a look at the monotonic clock", (0..BESIDE).map(|_| peek_ns()).collect()));
     }
     Ok(found)
@@ -134,15 +130,10 @@ fn pmu(host: &HostFacts) -> Result<Pmu, Error> {
     let kvm = Host::open().map_err(|error| cannot(error.to_string()))?;
     let counters =
         kvm.counters().ok_or_else(|| cannot("CPUID does not say how many counters its PMU has".to_owned()))?;
-    let outside = counts_outside_guests(OUTSIDE).map_err(|error| cannot(error.to_string()))?;
-    let vendor = match host.cpu_vendor.as_deref() {
-        Some("GenuineIntel") => Some(Vendor::Intel),
-        Some("AuthenticAMD") => Some(Vendor::Amd),
-        _ => None,
-    };
-    let processor = vendor
-        .zip(host.cpu_signature)
-        .and_then(|(vendor, [family, model, _])| Processor::of_signature(vendor, family, model, counters));
+    let outside = counts_outside_guests().map_err(|error| cannot(error.to_string()))?;
+    let known = kvm.vendor().zip(host.cpu_signature);
+    let processor =
+        known.and_then(|(vendor, [family, model, _])| Processor::of_signature(vendor, family, model, counters));
     Ok(Pmu { processor, counters, taken: u32::from(host.nmi_watchdog == Some(true)), outside })
 }
 

@@ -72,10 +72,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const TIMERS: [Timer; 2] = [Timer::Periodic, Timer::Forwarded];
 
 const fn timer(timer: Timer) -> &'static str {
-    match timer {
-        Timer::Periodic => "periodic",
-        Timer::Forwarded => "forwarded",
-    }
+    ["periodic", "forwarded"][timer as usize]
 }
 
 fn cost(text: &str) -> Result<(String, f64), String> {
@@ -173,6 +170,6 @@ pub fn simulate(plan: &Plan, model: Model, stop: &AtomicBool) -> Result<Document
         progress: &mut Silent,
         save: &mut |_| Ok(()),
     };
-    let (document, error) = run(&plan, plan.on_model(model)?.as_ref(), context)?;
+    let (document, error) = run(&plan, &plan.on_model(model)?, context)?;
     error.map_or(Ok(document), Err)
 }

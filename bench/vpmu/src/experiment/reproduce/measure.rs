@@ -22,7 +22,7 @@ use sim::model::Number;
 use triage::child::this_program;
 
 use super::published::{Here, Judged, Reproduction, Row};
-use super::recipe::{Recipe, rows};
+use super::recipe::{ALL, Recipe, rows};
 use super::recording;
 use crate::experiment::stat_setup;
 use crate::setting::backend::{Probe, guest_cpu, open_kvm};
@@ -34,8 +34,6 @@ use crate::terminal::progress::Progress;
 
 /// The figures of the series of 2019.
 const SERIES: &str = "vpmu-reuse";
-/// Its workloads.
-const WORKLOADS: [&str; 2] = ["sampling10", "counting1"];
 /// Stands for the published list in a recipe's words: 700 software events, seven of ten in a weak group. Clocks are left out: the time
 /// that a busy host takes from a group's clock looks like a wrong count.
 const LIST: &str = "LIST";
@@ -220,8 +218,7 @@ fn series(
 ) -> Result<(), Error> {
     let (regimes, notes) = regimes(probe, host.nmi_watchdog)?;
     found.notes = notes;
-    let cannot = |error| Error::output("cannot make a temporary folder", &error, "");
-    let folder = tempfile::tempdir().map_err(cannot)?;
+    let folder = tempfile::tempdir().map_err(|error| Error::output("cannot make a temporary folder", &error, ""))?;
     let model = folder.path().join("here.toml").display().to_string();
     for (first_event, backend) in regimes {
         progress.expect(&format!("calibration of {backend}"));
@@ -229,40 +226,22 @@ fn series(
         let words = format!("calibrate --quiet --backend {backend} --rounds {rounds}");
         let calibrated = child(&words, ["--output", &model], &[Exit::Done]).map(drop);
         let is_below_kvm = backend == BackendKey::Hardware && Path::new(kernel::DEVICE).exists();
-        for workload in WORKLOADS.into_iter().take_while(|_| !sys::stopped()) {
+        let below_kvm = if is_below_kvm { ",kvm:recreate" } else { "" };
+        let stand_in = if matches!(backend, BackendKey::Tracepoint { .. }) { ".tracepoint" } else { "" };
+        for workload in ["sampling10", "counting1"].into_iter().take_while(|_| !sys::stopped()) {
             let id = format!("{}-{workload}", if first_event { "expensive-create" } else { "cheap-create" });
-            let cpu = guest_cpu(&backend, host).name();
-            let words = format!("nmi-latency --cpu {cpu} {}", words_of(workload, first_event, &backend));
+            let (cpu, guests) = (guest_cpu(&backend, host).name(), &ALL.regimes[&(id.clone() + stand_in)]);
+            let words = format!("nmi-latency --cpu {cpu} {guests} --strategy recreate,reuse,reuse-lazy");
             let by_model = ["--backend", &format!("sim:{model}"), "--rounds", "20", "--no-save"];
             match calibrated.clone().and_then(|()| document(&words, &by_model)) {
                 Ok(document) => drop(found.predicted.insert(id.clone(), document)),
                 Err(error) => found.missing.push(format!("predictions of {id}, because {error}")),
             }
             progress.expect(&id);
-            let below_kvm = if is_below_kvm { ",kvm:recreate" } else { "" };
             found.keep(&id, carry_out(&format!("{words}{below_kvm} --backend {backend} --duration 100s"), asked));
         }
     }
     Ok(())
-}
-
-/// Returns the options of the guests that stand for a workload.
-fn words_of(workload: &str, first_event: bool, backend: &BackendKey) -> String {
-    let is_tracepoint = matches!(backend, BackendKey::Tracepoint { .. });
-    let workload = match (workload, is_tracepoint) {
-        // More events of a tracepoint take longer to create than a tick.
-        ("sampling10", true) => "single/io",
-        // The period of the simulated guests.
-        ("sampling10", false) => "sampling10 --period 20000000",
-        (_, true) => "counting1/io",
-        (_, false) => "counting1",
-    };
-    // Creations are counted per NMI, and each guest has some at its start. Guests that live at the same time would spare each other the
-    // first event.
-    let turns = if first_event { "--samples 10 --time-limit 5s" } else { "--samples 50" };
-    // At the usual 4 ms a rotation that creates events, in 20 ms and more, leaves the guest no time between two.
-    let tick = if first_event && !is_tracepoint { "100ms" } else { "4ms" };
-    format!("--workload {workload} {turns} --mux-interval {tick} --strategy recreate,reuse,reuse-lazy")
 }
 
 fn failed(words: &str, exit: Option<Exit>, why: String) -> Error {
@@ -324,7 +303,9 @@ fn facts(host: &HostFacts, runs: &BTreeMap<String, Record>) -> Vec<String> {
     let (cpu, kernel, smt) = (known(&host.cpu_model), known(&host.kernel), known(&host.smt));
     let mut facts = vec![format!("{}; {cpu}, Linux {kernel}; SMT {smt}; NMI watchdog {watchdog}", host.class)];
     let mut of_runs = BTreeMap::new();
-    for document in runs.values() {
+    for (id, document) in runs {
+        let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+        facts.push(format!("{id}: {}", plural(rounds, "round")));
         for arm in &document.arms {
             let said = [&arm.notes[..], &arm.incomplete, arm.not_available.as_slice()].concat().into_iter();
             of_runs.extend(said.chain(arm.own.doubts()).map(|what| (format!("{}: {what}", arm.name), None)));

@@ -88,6 +88,8 @@ pub(super) struct Figure {
 pub(super) struct Published {
     pub(super) figures: Vec<Figure>,
     pub(super) recipes: BTreeMap<String, Recipe>,
+    /// Options of the guests of a regime, and where a tracepoint stands in for hardware events.
+    pub(super) regimes: BTreeMap<String, String>,
 }
 
 pub(super) static ALL: LazyLock<Published> = LazyLock::new(|| read().unwrap_or_default());
@@ -99,8 +101,10 @@ fn read() -> Result<Published, toml::de::Error> {
         figure: Vec<Figure>,
         recipe: Table,
         recipes: BTreeMap<String, Table>,
+        regimes: BTreeMap<String, String>,
     }
-    let File { figure, recipe, recipes } = toml::from_str(include_str!("../../../../../results/published.toml"))?;
+    let File { figure, recipe, recipes, regimes } =
+        toml::from_str(include_str!("../../../../../results/published.toml"))?;
     let over = |(id, own): (String, Table)| {
         let mut all = recipe.clone();
         for (key, value) in own {
@@ -114,7 +118,7 @@ fn read() -> Result<Published, toml::de::Error> {
         }
         Ok((id, all.try_into()?))
     };
-    Ok(Published { figures: figure, recipes: recipes.into_iter().map(over).collect::<Result<_, _>>()? })
+    Ok(Published { figures: figure, recipes: recipes.into_iter().map(over).collect::<Result<_, _>>()?, regimes })
 }
 
 /// Returns the recipe of a figure.

@@ -11,7 +11,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::ELAPSED;
 use results::write::{OutputFolder, replace};
-use serde_json::{Map, json};
+use serde_json::json;
 use sim::model::Number;
 use tempfile::TempDir;
 use triage::child::this_program;
@@ -20,10 +20,9 @@ use super::published::Row;
 use super::recipe::{ALL, Recipe, Statistic, recipe, row};
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample};
-use crate::experiment::stat_setup::peer;
+use crate::experiment::stat_setup::peer::LIMIT;
 use crate::machine;
 use crate::setting::tool;
-use crate::sys;
 use crate::terminal::console::{complain, internal};
 use crate::terminal::progress::Progress;
 
@@ -97,7 +96,8 @@ pub(super) fn measure(
     let tool = this_program().map_err(|error| internal("cannot find this program", error))?;
     let take = |way| take(&folder, &tool, way);
     let first = Way { by: "perf", level: 0, aio: false };
-    let perf = peer::version().and_then(|version| take(first).map(|_| version).map_err(|error| error.why));
+    let perf =
+        tool::perf_version("perf".as_ref()).and_then(|version| take(first).map(|_| version).map_err(|error| error.why));
     let mut arms = Vec::new();
     for by in ["vpmu", "perf"].into_iter().take(1 + usize::from(perf.is_ok())) {
         for (level, aio) in LEVELS.into_iter().flat_map(|level| [false, true].map(|aio| (level, aio))) {
@@ -107,7 +107,7 @@ pub(super) fn measure(
     }
     let guest = "an image that makes 1000 products of matrices below 100 calls";
     let perf = perf.unwrap_or_else(|why| format!("not measured: {why}"));
-    let parameters = Map::from_iter([("guest".to_owned(), json!(guest)), ("perf".to_owned(), json!(perf))]);
+    let parameters = json!({ "guest": guest, "perf": perf });
     let rounds = Rounds::of(rounds.unwrap_or(ROUNDS), seed);
     let fs = HostFs::default();
     let experiment = Experiment { name: NAME, parameters, rounds };
@@ -130,24 +130,19 @@ fn take(folder: &TempDir, tool: &PathBuf, way: Way) -> Result<Option<Sample>, Er
     command.args(way.aio.then_some("--aio=1")).arg("--");
     command.args((way.by == "perf").then_some(tool)).args(["run", "--quiet", IMAGE]);
     command.current_dir(folder.path());
-    let failed = |exit, why: String| {
+    let failed = |exit: Option<Exit>, why: String| {
+        let exit = if exit.is_some_and(|exit| exit != Exit::Host) { Exit::Inconclusive } else { Exit::Host };
         let what = format!("cannot record the guest ({})", way.name());
         Error::new(exit, what, why, "`vpmu doctor` says what this host can do")
     };
-    let ran = tool::run(&mut command, sys::stopped).map_err(|error| failed(Exit::Host, error.to_string()))?;
-    if sys::stopped() {
-        return Ok(None);
-    }
-    if !ran.status.success() {
-        return Err(failed(ran.exit().filter(|exit| *exit == Exit::Host).unwrap_or(Exit::Inconclusive), ran.why()));
-    }
+    let Some(ran) = tool::ended(&mut command, LIMIT, &[Exit::Done], &failed)? else { return Ok(None) };
     let bytes = machine::read(&folder.path().join(FILE), "the recording")?;
     let mut samples = 0;
     let volume = Recording::open(&bytes).and_then(|mut recording| {
         recording.records(|_, record| samples += u64::from(matches!(record, RecordOf::Sample(_))))?;
         Ok(recording.volume)
     });
-    let (transferred, compressed) = volume.map_err(|error| failed(Exit::Inconclusive, error.to_string()))?;
+    let (transferred, compressed) = volume.map_err(|error| failed(Some(Exit::Inconclusive), error.to_string()))?;
     let mut sample = Sample::default().with(&ELAPSED, [ran.wall_ns]);
     for (key, value) in [("samples", samples), (VOLUME[0], transferred), (VOLUME[1], compressed)] {
         sample.add(key, [value]);

@@ -72,9 +72,8 @@ fn document(keys: &Keys, arms: &[&str], seed: u64) -> Result<Document, Error> {
 /// Returns what was fitted of a number: constants of the recipe's model or of its guest.
 fn origin(recipe: &Recipe, id: &str, number: Number) -> Result<Origin, Error> {
     let of_model = sim::model(&recipe.sim()[MODEL])?.fitted;
-    // Names such as `vpmu-reuse.v1.mean ratio`.
     let to = |id: &str, number: Number| -> Vec<String> {
-        let name = format!("{id} {}", number.key());
+        let name = name(id, number);
         let constants = of_model.iter().filter(|one| one.figure == name).map(|one| one.constant.clone());
         let of_guest = self::recipe(id).filter(|_| number == Number::Change).and_then(|recipe| recipe.fitted.clone());
         constants.chain(of_guest).collect()
@@ -88,31 +87,33 @@ fn origin(recipe: &Recipe, id: &str, number: Number) -> Result<Origin, Error> {
     Ok(from.map_or(own, |from| Origin::Transferred(from.to_owned())))
 }
 
+/// Names a number as models do that are fitted to it, such as `vpmu-reuse.v1.mean ratio`.
+fn name(id: &str, number: Number) -> String {
+    format!("{id} {}", number.key())
+}
+
 /// Begin of the ids of the figures of perf's series that sets events up CPU by CPU, and its model's name.
 const FIGURES: &str = "perf-stat-setup.";
 const SET_UPS: &str = "stat_setup::model";
 
 /// Returns the published number that its model has under this name.
 fn of_set_ups(name: &str) -> f64 {
-    let named = |row: &Row| {
-        let (machine, part) = row.figure[FIGURES.len()..].split_once('.')?;
-        (name == format!("{machine} {} {part}", row.number.key())).then_some(row.published?)
-    };
-    published(FIGURES).find_map(|row| named(&row)).unwrap_or_default()
+    let is_it = |row: &Row| self::name(&row.figure[FIGURES.len()..], row.number) == name;
+    published(FIGURES).find(is_it).and_then(|row| row.published).unwrap_or_default()
 }
 
 /// Returns a number of a figure by the model, and its origin; `None` of a figure of something else.
 fn number_of((found, fitted): (&Numbers, &[Fitted]), figure: &str, number: Number) -> Option<(f64, Origin)> {
-    let (machine, part) = figure.strip_prefix(FIGURES)?.split_once('.')?;
-    let name = |number: Number| format!("{machine} {} {part}", number.key());
-    let of = |number| found.get(&name(number)).copied();
+    let id = figure.strip_prefix(FIGURES)?;
+    let of = |number| found.get(&name(id, number)).copied();
     let value = match number {
         Number::Ratio | Number::Change => of(Number::Before)? / of(Number::After)?,
         number => of(number)?,
     };
-    let to = |number| fitted.iter().filter(|one| one.to == name(number)).map(|one| one.constant.clone()).collect();
+    let to = |number| fitted.iter().filter(|one| one.to == name(id, number)).map(|one| one.constant.clone()).collect();
     // Real time before the series is user and system time: what those were fitted to, it was, too. The list's groups were chosen by its
     // calls.
+    let (machine, part) = id.split_once('.')?;
     let sum = part == "calls"
         || part == "real" && (number == Number::Before || (number, machine) == (Number::Ratio, "94cpu"));
     Some((value, origin_of(number, &to, sum)))

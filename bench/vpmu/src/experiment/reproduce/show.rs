@@ -118,7 +118,7 @@ pub fn report(reproduction: &Reproduction) -> Report {
     report.gap();
     let Some(here) = &reproduction.here else {
         report.note(
-            "before, after: without what was published, and with it. Error: the simulated number less the published one, as a share of it \
+            "The worst prediction is first. before, after: without what was published, and with it. Error: the simulated number less the published one, as a share of it \
              or in points. Nothing of these numbers was used in fitting; those that something was fitted to are no evidence: --json has \
              them.",
         );
@@ -140,10 +140,11 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
     report.heading("The host and the run:");
     report.notes(here.notes.iter().cloned().chain(reasons));
     report.note(
-        "before, after: without what was published, and with it. watchdog-on, watchdog-off: the host's NMI watchdog, or a stand-in for \
-         either: cheap and expensive to create. to published, to predicted: by how much of that number the measured one is more; of \
-         changes what is left is judged. They agree within 10 %. Predicted before measured, by a model of this host that no strategy's \
-         latency was fitted to. Intervals are of 95 %.",
+        "Lines are in the order of figures' names, each of the rounds above: --rounds, or as many as its command has. before, after: \
+         without what was published, and with it. watchdog-on, watchdog-off: the host's NMI watchdog, or a stand-in for either: cheap and \
+         expensive to create. to published, to predicted: by how much of that number the measured one is more; of changes what is left is \
+         judged. They agree within 10 %. Predicted before measured, by a model of this host that no strategy's latency was fitted to. \
+         Intervals are of 95 %.",
     );
     let exit = if here.whole { Exit::Done } else { Exit::Inconclusive };
     report.verdict = Some((exit, here.conclusion.clone()));

@@ -23,6 +23,8 @@ use super::{NAME, StatSetupSpec};
 use crate::engine;
 use crate::engine::plain::{Experiment, Plain, Sample};
 
+/// Classes of events, by their names in a document.
+const KINDS: [&str; 4] = ["software", "tracepoint", "hardware", "other PMUs'"];
 /// Lines of events without a count, at most.
 const NAMED: usize = 100;
 
@@ -166,13 +168,7 @@ pub(crate) fn prepare(spec: &StatSetupSpec) -> Result<SetUp, Error> {
         arms.push(arm);
     }
     arms.extend(commands.into_iter().flatten().map(Command::arm));
-    let kind = match setting.list.main_class() {
-        Some(Class::Software) => "software",
-        Some(Class::Tracepoint) => "tracepoint",
-        Some(Class::Hardware) => "hardware",
-        Some(Class::OtherPmu) => "other PMUs'",
-        None => "unsupported",
-    };
+    let kind = setting.list.main_class().map_or("unsupported", |class| KINDS[class as usize]);
     let parameters = json!({
         "events_requested": spec.events.chars().take(4096).collect::<String>(),
         "events": setting.list.events.len(),
@@ -184,7 +180,6 @@ pub(crate) fn prepare(spec: &StatSetupSpec) -> Result<SetUp, Error> {
         "duration_ns": spec.duration.duration.map(ns),
     });
     let rounds = engine::Rounds { duration: spec.duration.duration, ..engine::Rounds::of(spec.rounds, spec.seed.seed) };
-    let parameters = parameters.as_object().cloned().unwrap_or_default();
     let whole = agree && !outcomes.iter().any(|outcome| matches!(outcome, Outcome::NotSupported { .. }));
     Ok((Experiment { name: NAME, parameters, rounds }, arms, whole))
 }

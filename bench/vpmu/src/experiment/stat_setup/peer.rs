@@ -1,17 +1,16 @@
 //! Stock perf as commands on the same list.
 
 use std::process;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cpu_list::CpuList;
-use results::error::Error;
+use results::error::{Error, Exit};
 use results::metric::{ELAPSED, TOTAL};
 use stat_setup::list::{Class, EventList};
 
 use crate::engine::Turn;
 use crate::engine::plain::{Plain, Sample};
 use crate::setting::tool::{self, Ran};
-use crate::sys;
 
 /// The time of a command with next to nothing to set up.
 const START_UP: &str = "start_up_ns";
@@ -22,27 +21,15 @@ pub(super) const NONE: u64 = 1;
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
-/// Time that one run of a command may take.
-const LIMIT: Duration = Duration::from_secs(600);
+/// Time that one run of perf may take.
+pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 /// Group sizes to try for perf.
 const SIZES: [usize; 5] = [10, 25, 50, 100, 200];
 
 /// Runs perf to its end; `None` if the user ended it.
 fn perf<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Option<Ran>, Error> {
-    let began = Instant::now();
-    let ran = tool::run(process::Command::new("perf").args(args), || sys::stopped() || began.elapsed() > LIMIT);
-    let failed = |why| Error::host("cannot run perf stat", why, "run it alone, with these events");
-    let ran = ran.map_err(|error| failed(error.to_string()))?;
-    if sys::stopped() {
-        return Ok(None);
-    }
-    if ran.status.success() { Ok(Some(ran)) } else { Err(failed(ran.why())) }
-}
-
-/// Calls `perf version`; returns why there is none otherwise.
-pub(crate) fn version() -> Result<String, String> {
-    let ran = perf(["version"]).map_err(|error| error.why)?;
-    ran.map(|ran| ran.text().trim().to_owned()).ok_or_else(|| "it was interrupted".to_owned())
+    let failed = |_, why| Error::host("cannot run perf stat", why, "run it alone, with these events");
+    tool::ended(process::Command::new("perf").args(args), LIMIT, &[Exit::Done], &failed)
 }
 
 /// A command.
@@ -58,7 +45,8 @@ impl Command {
     pub(super) fn all(text: &str, list: &EventList, cpus: &[u32], all_online: bool) -> Result<Vec<Self>, Error> {
         let refuse = |why: &str, remedy: &str| Err(Error::usage("cannot compare with stock perf", why, remedy));
         let install = "install perf (Debian: linux-perf, elsewhere linux-tools or perf), or leave out --against";
-        let version = version().map_err(|why| Error::host("cannot compare with stock perf", why, install))?;
+        let version = tool::perf_version("perf".as_ref())
+            .map_err(|why| Error::host("cannot compare with stock perf", why, install))?;
         if list.events.iter().any(|event| event.open.is_err()) {
             let why = "the list has events this host does not know, and perf refuses such a list whole";
             return refuse(why, "take them out of --events");

@@ -110,7 +110,7 @@ pub(crate) fn report(document: &Record) -> Report {
 #[cfg(test)]
 mod tests {
     use results::host::{HostFacts, HostFs};
-    use serde_json::Map;
+    use serde_json::Value;
 
     use super::*;
     use crate::engine::Rounds;
@@ -144,7 +144,7 @@ mod tests {
                     Ok(Some(Sample::default().with(&ELAPSED, [9000]).with(&TOTAL, [total])))
                 })
             });
-            let experiment = Experiment { name: "stat-setup", parameters: Map::new(), rounds: Rounds::of(rounds, 1) };
+            let experiment = Experiment { name: "stat-setup", parameters: Value::Null, rounds: Rounds::of(rounds, 1) };
             let (fs, facts) = (HostFs::at("/nonexistent"), HostFacts::default());
             let found = experiment.measure(&mut arms, (facts, &fs), &[], &mut Silent, &mut |_| Ok(()));
             let document = found.unwrap().0;

@@ -40,18 +40,8 @@ pub struct Scenario {
     pub rows: Vec<StrategySummary>,
 }
 
-/// Comparison of a sweep.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pareto {
-    /// Always "vpmu-pareto/3".
-    pub schema: &'static str,
-    /// Scenarios in the order of the grid.
-    #[serde(rename = "answer")]
-    pub scenarios: Vec<Scenario>,
-}
-
-/// Compares the strategies of each scenario.
-pub fn compare(lines: &[Line]) -> Pareto {
+/// Compares the strategies of each scenario, in the order of the grid.
+pub fn compare(lines: &[Line]) -> Vec<Scenario> {
     let differs = |key: &str| lines.iter().any(|line| line.point.get(key) != lines[0].point.get(key));
     let keys: BTreeSet<&String> = lines.iter().flat_map(|line| line.point.keys()).collect();
     let always = ["model", "workload"];
@@ -63,8 +53,7 @@ pub fn compare(lines: &[Line]) -> Pareto {
     };
     // Seeds are next to one another.
     let of_one = lines.chunk_by(|one, next| name(one) == name(next));
-    let scenarios = of_one.map(|lines| Scenario { name: name(&lines[0]), rows: rows(lines) }).collect();
-    Pareto { schema: "vpmu-pareto/3", scenarios }
+    of_one.map(|lines| Scenario { name: name(&lines[0]), rows: rows(lines) }).collect()
 }
 
 /// Returns the strategies of points that differ in their seeds, which all have the same.
@@ -113,11 +102,11 @@ const DOUBTFUL: &str =
     "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts";
 
 /// Returns the comparison as it is shown.
-pub fn report(pareto: &Pareto) -> Report {
+pub fn report(scenarios: &[Scenario]) -> Report {
     let mut report = Report::new("vpmu sweep");
     let columns = columns(Place::Advice);
     let head = ["strategy", "latency p50", "× floor"].into_iter().chain(columns.clone().map(|column| column.heading));
-    for scenario in &pareto.scenarios {
+    for scenario in scenarios {
         let mut table = Table::new(head.clone().chain(["front"]));
         for row in &scenario.rows {
             let name = format!("{}{}", row.strategy, if row.doubtful > 0 { "*" } else { "" });
@@ -134,7 +123,7 @@ pub fn report(pareto: &Pareto) -> Report {
     report.note("latency: NMI handler (rotation, where the guest only counts)");
     report.note(legend(Place::Advice));
     report.note("front: ● on the Pareto front of latency and events held");
-    let rows = || pareto.scenarios.iter().flat_map(|scenario| &scenario.rows);
+    let rows = || scenarios.iter().flat_map(|scenario| &scenario.rows);
     if rows().any(|row| row.latency_ns.is_none()) {
         report.note(NO_LATENCY);
     }
@@ -184,7 +173,7 @@ mod tests {
         fn a_front_is_a_front(values in proptest::collection::vec((1..9_u64, 0..5_u64, 0..4_u64), 1..12)) {
             let strategies = values.iter().enumerate().map(|(i, &value)| arm(&i.to_string(), ArmKind::Strategy, value));
             let arms = strategies.chain([arm("floor", ArmKind::Floor, (1, 0, 0))]).collect();
-            let rows = &compare(&[Line { arms, ..Line::default() }]).scenarios[0].rows;
+            let rows = &compare(&[Line { arms, ..Line::default() }])[0].rows;
             let objectives = |row: &StrategySummary| [row.latency_ns.unwrap(), held(row)];
             for row in rows {
                 let by = |other: &StrategySummary| {

@@ -1,6 +1,7 @@
 //! A runner without guests, for tests: outcomes made by a function of arm and round.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
 use vmm::outcome::{Account, End, HostSide, MsrExits, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
-use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
+use crate::arms::arm::runner::{ArmGuests, Runner, TurnOutcome};
 use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::run;
@@ -104,41 +105,43 @@ pub(crate) struct Call<'a> {
     pub(crate) warmup: bool,
 }
 
-type Change = Box<dyn Fn(&Call<'_>, &mut VcpuOutcome)>;
+type Change = Rc<dyn Fn(&Call<'_>, &mut VcpuOutcome)>;
 
 /// Runs guests whose turns end well, but for what is changed, and notes what it was asked for. One that is stopped was the user's
 /// to stop.
+#[derive(Clone)]
 pub(crate) struct MockRunner {
     change: Change,
     pub(crate) absent: Vec<ArmKind>,
     /// Turns, and events in the lives of guests that are kept alive, in order.
-    pub(crate) asked: RefCell<Vec<String>>,
-    stop: AtomicBool,
+    pub(crate) asked: Rc<RefCell<Vec<String>>>,
+    stop: Rc<AtomicBool>,
 }
 
 impl MockRunner {
     /// Creates a runner with a change of each turn's vCPU; `recreate` takes twice as long as the others.
     pub(crate) fn changed(change: impl Fn(&Call<'_>, &mut VcpuOutcome) + 'static) -> Self {
-        Self { change: Box::new(change), absent: vec![ArmKind::Kvm], asked: <_>::default(), stop: <_>::default() }
+        Self { change: Rc::new(change), absent: vec![ArmKind::Kvm], asked: <_>::default(), stop: <_>::default() }
     }
 
     fn note(&self, what: String) {
         self.asked.borrow_mut().push(what);
     }
-}
 
-impl ArmRunner for MockRunner {
-    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
-        if self.absent.contains(&arm.kind) {
-            return Err("the mock has no vPMU of its own".to_owned());
-        }
-        Ok(Box::new(MockGuests { of: self, name: &arm.strategy, live: None }))
+    pub(crate) fn runner(&self) -> Runner {
+        let of = self.clone();
+        Box::new(move |arm| {
+            if of.absent.contains(&arm.kind) {
+                return Err("the mock has no vPMU of its own".to_owned());
+            }
+            Ok(Box::new(MockGuests { of: of.clone(), name: &arm.strategy, live: None }))
+        })
     }
 }
 
 /// The guests of an arm of [`MockRunner`].
 struct MockGuests<'a> {
-    of: &'a MockRunner,
+    of: MockRunner,
     name: &'a str,
     /// Number of the guest that lives, and of its turns so far.
     live: Option<(u64, u64)>,
@@ -188,7 +191,7 @@ pub(crate) fn experiment(plan: &Plan, runner: &MockRunner) -> Result<Measured, E
             Ok(())
         },
     };
-    run(plan, runner, context)
+    run(plan, &runner.runner(), context)
 }
 
 /// Options of a plan.
