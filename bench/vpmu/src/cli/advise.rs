@@ -14,9 +14,10 @@ use results::table;
 use results::table::layout::plural;
 use trace::read::Trace;
 
-use super::files;
-use super::measure::{Found, Kept, MakePlan, measure_each, named_model, tried};
+use super::files::{self, Kept};
+use super::measure::{Found, measure_each};
 use super::options::ResultOptions;
+use super::prepare::{MakePlan, named_model, tried};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
@@ -111,7 +112,7 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
         .collect();
     let makes: Vec<MakePlan<'_>> = makes.iter().map(|make| make as MakePlan<'_>).collect();
     // Whatever can be refused is refused before anything is measured.
-    makes.iter().try_for_each(|make| tried(model.as_ref(), *make).map(drop))?;
+    makes.iter().try_for_each(|make| tried(model.as_ref(), *make))?;
     let on = (&host.behind.backend, None, model.as_ref());
     let Found { documents, kept, failed } = measure_each(on, (false, true), &args.result, &makes, command_line)?;
     let records = documents.iter().map(record).collect::<Result<Vec<_>, _>>()?;

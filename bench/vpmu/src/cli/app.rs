@@ -10,17 +10,17 @@ use results::error::{Error, Exit};
 
 use super::files::ended;
 use super::{
-    ab, advise, calibrate, compare, conformance, fleet, nmi_latency, report, reproduce, show, stat_setup, sweep,
-    triage, usage,
+    ab, advise, calibrate, compare, conformance, fleet, history, nmi_latency, report, reproduce, show, stat_setup,
+    sweep, triage, usage,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
 use crate::experiment::sweep::grid;
 use crate::inspect::doctor;
+use crate::inspect::guest::{GuestSpec, alone};
 use crate::inspect::record::guests;
-use crate::inspect::record::recorder::RecordSpec;
+use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::RunSpec;
-use crate::inspect::sampled::{GuestSpec, alone};
 use crate::inspect::trace::{self, TraceCommand};
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
@@ -99,7 +99,7 @@ pub enum Command {
     #[command(subcommand, disable_help_subcommand = true)]
     Fleet(fleet::FleetCommand),
     /// Find where a folder of results changed over time
-    History(Box<compare::HistoryArgs>),
+    History(Box<history::HistoryArgs>),
     /// Compare published figures with simulated ones, or measure them
     Reproduce(Box<reproduce::ReproduceArgs>),
     /// Check the vPMU against the architectural rules from a guest
@@ -280,7 +280,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Ab(args) => ended("vpmu ab", &args.gate, ab::run(&args, &command_line)),
         Command::Compare(args) => ended("vpmu compare", &args.gate, compare::run(&args)),
         Command::Fleet(command) => fleet::run(&command, &check),
-        Command::History(args) => compare::run_history(&args),
+        Command::History(args) => history::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Run(args) => alone(GuestSpec::Run(args)),

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::measure::{MakePlan, measure_all, named_model};
+use super::measure::measure_all;
 use super::options::GuestResultOptions;
+use super::prepare::{MakePlan, named_model};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, adapt};
 use crate::arms::rounds::options::HostOptions;
