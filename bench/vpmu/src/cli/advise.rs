@@ -208,10 +208,11 @@ fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: V
     if let (Some(first), Form::Text) = (saved, form) {
         print(&format!("saved: {} ({})\n", first.display(), plural(records.len(), "result")))?;
     }
-    let warnings: BTreeSet<String> = records.iter().flat_map(|record| table::warnings(&record.warnings)).collect();
-    for line in warnings {
-        complain(&format!("warning: {line}"));
-    }
+    // Each kind once, as its first result has it.
+    let mut kinds = BTreeSet::new();
+    let all = records.iter().flat_map(|record| &record.warnings);
+    let first: Vec<_> = all.filter(|one| kinds.insert(&one.code)).cloned().collect();
+    table::warnings(&first).for_each(|line| complain(&format!("warning: {line}")));
     Ok(if advice.is_sure { Exit::Done } else { Exit::Inconclusive })
 }
 
