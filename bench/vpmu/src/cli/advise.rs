@@ -68,16 +68,10 @@ pub struct AdviseArgs {
     pub result: ResultOptions,
 }
 
-/// Gives shared options the defaults and the help that they have here.
+/// Gives a shared option the defaults and the help that it has here.
 pub(super) fn with_defaults(command: Command) -> Command {
-    let helps = [
-        ("strategy", "Presets to compare, and .toml files of strategies: beside them, or beside the default ones"),
-        ("rounds", "Rounds of each run [default: until the order is sure, in a simulation 240 at most]"),
-        ("duration", "Bound on all runs together, of a simulation on each [default: 100s, of a simulation none]"),
-        ("json", "Print the advice as JSON in place of the tables"),
-    ];
-    let command = command.mut_arg("strategy", |arg| arg.default_values(USUAL));
-    helps.into_iter().fold(command, |command, (name, help)| command.mut_arg(name, |arg| arg.help(help).long_help(help)))
+    let help = "Presets to compare, and .toml files of strategies: beside them, or beside the default ones";
+    command.mut_arg("strategy", |arg| arg.default_values(USUAL).help(help).long_help(help))
 }
 
 /// The presets by default: that of KVM before 5.5, that of KVM since, and the ones that may be faster. Others go by their names.
