@@ -22,6 +22,7 @@ const RAW: u32 = 4;
 
 /// Options of `vpmu record`.
 #[derive(Clone, Debug, Args)]
+#[command(subcommand_precedence_over_arg = true)]
 pub struct RecordSpec {
     /// File of the recording; one of that name is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
@@ -47,7 +48,7 @@ pub struct RecordSpec {
     pub chains: bool,
 
     /// Compress with zstd at this level, 1 to 22 (0: not at all); -z is level 1
-    #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+    #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, default_missing_value = "1",
           value_parser = number_in(0..=22))]
     pub compression_level: Option<u64>,
 
