@@ -37,11 +37,9 @@ pub(super) fn write_junit(file: Option<&Path>, xml: &str) -> Result<(), Error> {
 const MAX_REPORT: u64 = 64 << 20;
 
 /// Ends a comparison: an error takes the place of the `--junit` report, as that of the last good run would pass for one of this.
-/// A file that is no such report is left, as it may be an input. What is inconclusive has a report of its own.
+/// A file that is no such report is left, as it may be an input.
 pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) -> Result<Exit, Error> {
-    if let (Some(file), Err(error)) = (gate.junit.as_deref(), &found)
-        && error.exit != Exit::Inconclusive
-    {
+    if let (Some(file), Err(error)) = (gate.junit.as_deref(), &found) {
         let old = open::named_text(file, MAX_REPORT).ok();
         if old.map_or(file.symlink_metadata().is_err(), |old| old.is_empty() || old.starts_with("<?xml")) {
             let report = Report { verdict: Some((error.exit, error.to_string())), ..Report::new(name) };
