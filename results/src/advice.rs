@@ -13,6 +13,7 @@ use crate::table::column::{self, Place};
 use crate::table::layout::{dash, plural, ratio, ratio_in};
 use crate::table::ranking::{listed, origin};
 use crate::table::{Report, Table};
+use crate::write::utc;
 
 /// A result: a workload on a host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -74,6 +75,9 @@ fn names(ranked: &[&Ranked]) -> String {
 pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -> Result<Advice, Vec<LeftOut>> {
     let mut of_guests: Vec<&Record> = records.iter().copied().filter(|one| one.experiment == NMI_LATENCY).collect();
     of_guests.sort_by_key(|record| source(record));
+    let others = records.len() - of_guests.len();
+    let why = "of other experiments than nmi-latency".to_owned();
+    left_out.extend((others > 0).then(|| LeftOut { what: plural(others, "document"), why, is_open: false }));
     let mut own = Vec::<(&Record, ResultRanking)>::new();
     for record in of_guests {
         let what = place(record);
@@ -144,14 +148,17 @@ const ABSENT: u64 = 1000;
 
 /// Says which strategy to take, and how it stands beside others.
 fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked], at_most: f64) -> String {
-    let places = if let [one] = own { workload(one) } else { plural(own.len(), "result") };
+    let places = if let [one] = own { workload(one) } else { plural(own.len(), "result") + " of nmi-latency" };
+    // A simulation has no date.
+    let last = own.iter().map(|record| record.started_unix).max().filter(|unix| *unix > 0);
+    let last = last.map_or_else(String::new, |unix| format!(", the last of {}", &utc(unix)[..10]));
     let (name, bound) = (&chosen.strategy, ratio(at_most));
     let below = if name.starts_with(BELOW_KVM) { " (the kernel module, or patches to KVM)" } else { "" };
     let good = format!("; as good within 1 %, and holding no fewer events: {}", names(as_good));
     let good = if as_good.is_empty() { "" } else { &good };
     let origins: BTreeSet<String> = own.iter().map(|record| origin(record)).collect();
     format!(
-        "take {name}{below}: at most {bound} × the fastest of {places}{good}{}",
+        "take {name}{below}: at most {bound} × the fastest of {places}{last}{good}{}",
         origins.into_iter().collect::<String>()
     )
 }

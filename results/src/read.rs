@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use serde_json::Value;
 
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::{Error, Exit};
@@ -63,9 +64,10 @@ pub fn of_file<E: Experiment>(path: &Path, file: io::Result<Bounded>) -> Result<
 /// Returns the errors of [`document`] but those of the file.
 pub fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document<E>, Error> {
     let read = serde_json::from_str(text).or_else(|_| {
-        // The slower reader says where it fails.
+        // The slower reader says where it fails, which of another schema says nothing.
         let found = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text));
-        found.map_err(|error| refuse(path, error.to_string()))
+        let other = || serde_json::from_str::<Value>(text).ok().and_then(|value| other_schema(&value["schema"]));
+        found.map_err(|error| refuse(path, other().unwrap_or_else(|| error.to_string())))
     });
     let mut document: Document<E> = read?;
     path.clone_into(&mut document.path);
@@ -77,8 +79,8 @@ pub fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document<E>, Er
 /// What would make a figure wrong: another schema, arms that one name stands for, rounds that are not in order.
 fn check<E: Experiment>(document: &Document<E>) -> Result<(), String> {
     let mut names = BTreeSet::new();
-    if document.schema != SCHEMA {
-        return Err(format!("its schema is {}, and not {SCHEMA}", document.schema));
+    if let Some(why) = other_schema(&document.schema.as_str().into()) {
+        return Err(why);
     } else if document.arms.is_empty() {
         return Err("it has no arms".to_owned());
     } else if let Some(arm) = document.arms.iter().find(|arm| !names.insert(&arm.name)) {
@@ -91,6 +93,12 @@ fn check<E: Experiment>(document: &Document<E>) -> Result<(), String> {
         Some(arm) => Err(format!("arm {}: its rounds are not in order", arm.name)),
         None => Ok(()),
     }
+}
+
+/// Returns why a document of this schema cannot be read.
+fn other_schema(schema: &Value) -> Option<String> {
+    let name = schema.as_str().map_or_else(|| schema.to_string(), str::to_owned);
+    (!schema.is_null() && name != SCHEMA).then(|| format!("its schema is {name}, and not {SCHEMA}"))
 }
 
 /// Exit 2 for a file or folder.
@@ -135,7 +143,7 @@ pub struct Found {
 /// Returns whether what cannot be used is no regular file, or whole JSON of something else than a result.
 pub fn is_foreign(path: &Path) -> bool {
     let value = open::found(path, MAX_DOCUMENT).and_then(open::text).ok();
-    let value = value.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+    let value = value.and_then(|text| serde_json::from_str::<Value>(&text).ok());
     let name = SCHEMA.trim_end_matches(char::is_numeric);
     let is_file =
         std::fs::metadata(path).map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |meta| meta.is_file());
@@ -236,7 +244,7 @@ pub(crate) fn is_copy(a: &Record, b: &Record) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::fixture;
@@ -274,8 +282,10 @@ mod tests {
             ("duplicate arm", |d| d["arms"][1] = d["arms"][0].clone()),
             ("not in order", |d| d["arms"][0]["rounds"]["round"][1] = json!(0)),
         ];
-        let texts =
-            [(whole[..whole.len() / 2].to_owned(), "EOF"), ("{\"schema\": \"vpmu-ab/2\"}".to_owned(), "missing field")];
+        let texts = [
+            (whole[..whole.len() / 2].to_owned(), "EOF"),
+            ("{\"schema\": 99}".to_owned(), "its schema is 99, and not"),
+        ];
         let changes = changes.into_iter().map(|(needle, change)| (changed(change), needle));
         for (text, needle) in changes.chain(texts) {
             let (_dir, path) = written(&text);

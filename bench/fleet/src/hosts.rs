@@ -94,7 +94,8 @@ pub fn analyse(runs: &[Run]) -> Analysis {
         let rows = of_class(&grid, class);
         if rows.len() < MIN_HOSTS {
             let count = plural(rows.len(), "host");
-            notes.push(format!("{class}: {count}: which of them stands apart takes {MIN_HOSTS}"));
+            let alone = if rows.len() == 1 { ", an interval over hosts 2" } else { "" };
+            notes.push(format!("{class}: {count}: which of them stands apart takes {MIN_HOSTS}{alone}"));
         } else {
             verdicts.extend(rows.iter().map(HostRow::verdict));
         }

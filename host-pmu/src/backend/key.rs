@@ -93,7 +93,7 @@ impl fmt::Display for BackendKey {
 /// A backend key that names no backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "unknown backend '{0}'; use auto, {plain}, cpu-clock:20MHz (1MHz to {MOST_MHZ}MHz), tracepoint:GROUP/NAME or sim:MODEL",
+    "unknown backend '{0}'; use auto, {plain}, cpu-clock:20MHz (with its unit, 1MHz to {MOST_MHZ}MHz), tracepoint:GROUP/NAME or sim:MODEL",
     plain = BackendKey::PLAIN.join(", ")
 )]
 pub struct UnknownBackend(pub String);

@@ -73,7 +73,7 @@ impl Elf {
 
 /// The error of an ELF file.
 pub(crate) fn bad(why: &str) -> BootError {
-    BootError(format!("the ELF image cannot be loaded: {why}"))
+    BootError(format!("the ELF image cannot be loaded: {why}; give another one"))
 }
 
 /// The error of an image with its entry point elsewhere.

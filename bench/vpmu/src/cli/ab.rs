@@ -158,11 +158,7 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
         Ok(())
     };
     let grows: (&mut dyn Progress, Save<'_>) = (progress.as_mut(), &mut save);
-    let ran = ab::run(&spec, host, command_line, grows);
-    let (mut document, found, error) = ran.inspect_err(|error| {
-        // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
-        let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
-    })?;
+    let (mut document, found, error) = ab::run(&spec, host, command_line, grows)?;
     let report = Report { title: "vpmu ab".to_owned(), ..compare::report(&found, args.gate.all_metrics) };
     let exit = found.exit();
     // An error hides no regression.
@@ -185,7 +181,11 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
             print(&format!("saved: {}\n", target.path().display()))?;
         }
     }
-    ended
+    // The report stays what it is.
+    ended.or_else(|error| {
+        complain(&format!("error: {error}"));
+        Ok(error.exit)
+    })
 }
 
 #[cfg(test)]

@@ -14,9 +14,10 @@ use results::table;
 use results::table::layout::plural;
 use trace::read::Trace;
 
-use super::files;
-use super::measure::{Found, Kept, MakePlan, measure_each, named_model, tried};
+use super::files::{self, Kept};
+use super::measure::{Found, measure_each};
 use super::options::ResultOptions;
+use super::prepare::{MakePlan, named_model, tried};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
@@ -67,16 +68,10 @@ pub struct AdviseArgs {
     pub result: ResultOptions,
 }
 
-/// Gives shared options the defaults and the help that they have here.
+/// Gives a shared option the defaults and the help that it has here.
 pub(super) fn with_defaults(command: Command) -> Command {
-    let helps = [
-        ("strategy", "Presets to compare, and .toml files of strategies: beside them, or beside the default ones"),
-        ("rounds", "Rounds of each run [default: until the order is sure, in a simulation 240 at most]"),
-        ("duration", "Bound on all runs together, of a simulation on each [default: 100s, of a simulation none]"),
-        ("json", "Print the advice as JSON in place of the tables"),
-    ];
-    let command = command.mut_arg("strategy", |arg| arg.default_values(USUAL));
-    helps.into_iter().fold(command, |command, (name, help)| command.mut_arg(name, |arg| arg.help(help).long_help(help)))
+    let help = "Presets to compare, and .toml files of strategies: beside them, or beside the default ones";
+    command.mut_arg("strategy", |arg| arg.default_values(USUAL).help(help).long_help(help))
 }
 
 /// The presets by default: that of KVM before 5.5, that of KVM since, and the ones that may be faster. Others go by their names.
@@ -111,7 +106,7 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
         .collect();
     let makes: Vec<MakePlan<'_>> = makes.iter().map(|make| make as MakePlan<'_>).collect();
     // Whatever can be refused is refused before anything is measured.
-    makes.iter().try_for_each(|make| tried(model.as_ref(), *make).map(drop))?;
+    makes.iter().try_for_each(|make| tried(model.as_ref(), *make))?;
     let on = (&host.behind.backend, None, model.as_ref());
     let Found { documents, kept, failed } = measure_each(on, (false, true), &args.result, &makes, command_line)?;
     let records = documents.iter().map(record).collect::<Result<Vec<_>, _>>()?;
@@ -207,10 +202,11 @@ fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: V
     if let (Some(first), Form::Text) = (saved, form) {
         print(&format!("saved: {} ({})\n", first.display(), plural(records.len(), "result")))?;
     }
-    let warnings: BTreeSet<String> = records.iter().flat_map(|record| table::warnings(&record.warnings)).collect();
-    for line in warnings {
-        complain(&format!("warning: {line}"));
-    }
+    // Each kind once, as its first result has it.
+    let mut kinds = BTreeSet::new();
+    let all = records.iter().flat_map(|record| &record.warnings);
+    let first: Vec<_> = all.filter(|one| kinds.insert(&one.code)).cloned().collect();
+    table::warnings(&first).for_each(|line| complain(&format!("warning: {line}")));
     Ok(if advice.is_sure { Exit::Done } else { Exit::Inconclusive })
 }
 

@@ -10,17 +10,17 @@ use results::error::{Error, Exit};
 
 use super::files::ended;
 use super::{
-    ab, advise, calibrate, compare, conformance, fleet, nmi_latency, report, reproduce, show, stat_setup, sweep,
-    triage, usage,
+    ab, advise, calibrate, compare, conformance, export, fleet, guest_stat, history, nmi_latency, report, reproduce,
+    show, stat_setup, sweep, triage, usage,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
 use crate::experiment::sweep::grid;
 use crate::inspect::doctor;
+use crate::inspect::guest::{GuestSpec, alone};
 use crate::inspect::record::guests;
-use crate::inspect::record::recorder::RecordSpec;
+use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::RunSpec;
-use crate::inspect::sampled::{GuestSpec, alone};
 use crate::inspect::trace::{self, TraceCommand};
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
@@ -99,7 +99,7 @@ pub enum Command {
     #[command(subcommand, disable_help_subcommand = true)]
     Fleet(fleet::FleetCommand),
     /// Find where a folder of results changed over time
-    History(Box<compare::HistoryArgs>),
+    History(Box<history::HistoryArgs>),
     /// Compare published figures with simulated ones, or measure them
     Reproduce(Box<reproduce::ReproduceArgs>),
     /// Check the vPMU against the architectural rules from a guest
@@ -137,7 +137,7 @@ pub enum Command {
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
     /// timed in the guest. Writes DIR/guest-stat-TIME.json, and a table on stdout.
-    GuestStat(Box<nmi_latency::GuestStatArgs>),
+    GuestStat(Box<guest_stat::GuestStatArgs>),
     /// Find what holds a workload up, and the fix
     ///
     /// Counts the events of a workload with a known bottleneck against an idle baseline, samples it by the event that explains most, and
@@ -153,7 +153,7 @@ pub enum Command {
     /// Make one HTML page of results: plots, tables, hosts
     Report(Box<report::ReportArgs>),
     /// Write results in another tool's format
-    Export(Box<report::ExportArgs>),
+    Export(Box<export::ExportArgs>),
 }
 
 /// A command line that was understood.
@@ -280,7 +280,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Ab(args) => ended("vpmu ab", &args.gate, ab::run(&args, &command_line)),
         Command::Compare(args) => ended("vpmu compare", &args.gate, compare::run(&args)),
         Command::Fleet(command) => fleet::run(&command, &check),
-        Command::History(args) => compare::run_history(&args),
+        Command::History(args) => history::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Run(args) => alone(GuestSpec::Run(args)),
@@ -289,13 +289,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Trace(TraceCommand::Record(options)) => trace::record(&options),
         Command::Trace(TraceCommand::Import(options)) => trace::import(&options),
         Command::StatSetup(args) => stat_setup::run(&args, &command_line),
-        Command::GuestStat(args) => nmi_latency::run_guest_stat(&args, &command_line),
+        Command::GuestStat(args) => guest_stat::run(&args, &command_line),
         Command::Triage(args) => triage::run(&args, &command_line),
         Command::Workload(args) => triage::run_workload(&args),
         Command::Doctor(JsonOption { json }) => doctor::run(json),
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),
-        Command::Export(args) => report::run_export(&args),
+        Command::Export(args) => export::run(&args),
     };
     print_output(&schema(&command_line), *found.as_ref().unwrap_or_else(|error| &error.exit))?;
     found

@@ -43,7 +43,7 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "clx", value_parser = processor())]
     pub cpu: Vec<Cpu>,
 
-    /// Architectural PMU versions of a guest with an Intel processor
+    /// Architectural PMU versions of a guest with an Intel processor; an AMD's has one
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4",
           value_parser = PossibleValuesParser::new(["2", "4"]).try_map(|version| version.parse::<u8>()))]
     pub pmu_version: Vec<u8>,
@@ -68,14 +68,6 @@ type Checks = (String, Vec<Checked>, Vec<Target>);
 /// Returns the checks of the userspace vPMU.
 fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     let mut strategies = ready(&args.strategy)?;
-    let given = args.pmu_version != [2, 4];
-    if given && let Some(cpu) = args.cpu.iter().find(|cpu| cpu.vendor() == Vendor::Amd) {
-        return Err(Error::usage(
-            format!("--pmu-version is not for --cpu {}", cpu.name()),
-            "it is the version of Intel's PMU",
-            "leave it out, or check Intel's processors apart",
-        ));
-    }
     let mut versions = args.pmu_version.clone();
     versions.sort_unstable();
     versions.dedup();

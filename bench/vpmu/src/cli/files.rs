@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use results::document::{Document, Experiment};
 use results::error::{Error, Exit};
 use results::open;
-use results::read::{self, Found};
+use results::read::{self, Found, RESULTS};
 use results::table::Report;
-use results::write::{Target, replace};
+use results::write::{OutputFolder, Target, now_unix, replace, time_stamp};
 
+use super::options::ResultOptions;
 use crate::setting::options::GateOptions;
 use crate::terminal::console::complain;
 
@@ -35,11 +37,9 @@ pub(super) fn write_junit(file: Option<&Path>, xml: &str) -> Result<(), Error> {
 const MAX_REPORT: u64 = 64 << 20;
 
 /// Ends a comparison: an error takes the place of the `--junit` report, as that of the last good run would pass for one of this.
-/// A file that is no such report is left, as it may be an input. What is inconclusive has a report of its own.
+/// A file that is no such report is left, as it may be an input.
 pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) -> Result<Exit, Error> {
-    if let (Some(file), Err(error)) = (gate.junit.as_deref(), &found)
-        && error.exit != Exit::Inconclusive
-    {
+    if let (Some(file), Err(error)) = (gate.junit.as_deref(), &found) {
         let old = open::named_text(file, MAX_REPORT).ok();
         if old.map_or(file.symlink_metadata().is_err(), |old| old.is_empty() || old.starts_with("<?xml")) {
             let report = Report { verdict: Some((error.exit, error.to_string())), ..Report::new(name) };
@@ -69,5 +69,45 @@ pub(super) fn bisected(wanted: bool, found: Result<Exit, Error>) -> Result<Exit,
         Ok(exit) if wanted && ![Exit::Done, Exit::Regression].contains(&exit) => Ok(Exit::CannotTell),
         Err(error) if wanted => Err(Error { exit: Exit::CannotTell, ..error }),
         found => found,
+    }
+}
+
+/// The document of a run, as a file. A full disk neither ends the run nor hides its table.
+pub(super) struct Kept {
+    folder: Option<OutputFolder>,
+    opened_unix: u64,
+    /// Why the last write failed, if it did.
+    pub(super) failed: Option<Error>,
+}
+
+impl Kept {
+    /// Opens the folder of results, if there is to be one.
+    pub(super) fn of(options: &ResultOptions) -> Result<Self, Error> {
+        let folder = if options.no_save { None } else { Some(OutputFolder::open(&options.output.or(RESULTS))?) };
+        Ok(Self { folder, opened_unix: now_unix(), failed: None })
+    }
+
+    /// Writes the document as it is now.
+    pub(super) fn save<E: Experiment>(&mut self, document: &Document<E>) -> Result<(), Error> {
+        let Some(folder) = &mut self.folder else { return Ok(()) };
+        // A simulated document has no date; the name of its file has one.
+        let unix = if document.started_unix == 0 { self.opened_unix } else { document.started_unix };
+        let stem = format!("{}-{}", document.experiment, time_stamp(unix));
+        let failed = folder.write(&stem, document.to_json()?.as_bytes()).err();
+        if let (Some(error), None) = (&failed, &self.failed) {
+            complain(&format!("warning: {error}; measuring goes on, and the table comes at the end"));
+        }
+        self.failed = failed;
+        Ok(())
+    }
+
+    /// Returns the document's path, once it is written.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.folder.as_ref().and_then(OutputFolder::path).filter(|_| self.failed.is_none())
+    }
+
+    /// Formats a line that names what was written.
+    pub(super) fn line(&self) -> String {
+        self.path().map_or_else(String::new, |path| format!("saved: {}\n", path.display()))
     }
 }

@@ -1,56 +1,23 @@
-//! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
+//! Carrying out an experiment of arms and rounds: progress, files, table, exit code.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use host_pmu::backend::BackendKey;
 use results::answers::exit;
-use results::document::{Document, Experiment, Record};
+use results::document::{Document, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
 use results::table::{self, Report, add_choice};
-use results::write::{OutputFolder, now_unix, time_stamp};
-use sim::model::Model;
-use vmm::kvm::Host;
 
+use super::files::Kept;
 use super::options::{GuestResultOptions, ResultOptions};
-use crate::arms::arm::real;
-use crate::arms::arm::runner::Runner;
-use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL};
-use crate::arms::linux::runner as of_linux;
-use crate::arms::linux::spec::LinuxGuestOptions;
-use crate::arms::rounds::plan::Plan;
+use super::prepare::{MakePlan, On, ready, tried};
 use crate::arms::rounds::run as rounds;
 use crate::engine::plain::{self, Plain};
 use crate::engine::{Context, Measured};
-use crate::setting::backend::{BackendChoice, Chosen, choose, this_host};
-use crate::setting::pin::usable;
-use crate::setting::strategy::refuse_modelled;
 use crate::sys;
 use crate::terminal::console::{self, complain, print};
 use crate::terminal::progress;
-
-/// Makes the plan for a backend and the CPUs that this process may use, if they are known.
-pub(super) type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>;
-
-/// A plan with its runner, and the facts of the host that it runs on.
-type Ready = (Plan, Runner, HostFacts, HostFs);
-
-/// A plan runs on a backend of this host, with Linux in place of the payload, or on a model.
-pub(super) type On<'a> = (&'a BackendChoice, Option<&'a LinuxGuestOptions>, Option<&'a Model>);
-
-/// Reads the model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
-pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
-    match backend {
-        BackendChoice::Sim(name) => simulated::model(name).map(Some),
-        BackendChoice::Key(key @ (BackendKey::Step | BackendKey::None)) => {
-            let remedy = format!("use another --backend here, and {key} with `vpmu conformance` and `vpmu run`");
-            Err(Error::usage(format!("backend {key} measures no latencies"), "", remedy))
-        }
-        BackendChoice::Auto | BackendChoice::Key(_) => Ok(None),
-    }
-}
 
 /// Runs a plan, shows its progress, and keeps its document as it grows. `falls_back`: where this host cannot measure it simulates, with a
 /// notice if this says so.
@@ -62,10 +29,7 @@ fn measure(
     command_line: &[String],
 ) -> Result<(Measured, Kept), Error> {
     let mut kept = Kept::of(options)?;
-    let (plan, runner, host, fs) = match (ready(on, plan), falls_back) {
-        (Err(error), Some(is_first)) if error.exit == Exit::Host => fall_back(plan, &error, is_first)?,
-        (ready, _) => ready?,
-    };
+    let (plan, runner, host, fs) = ready(on, plan, falls_back)?;
     console::catch_interrupts()?;
     let mut progress = progress::shown(!options.quiet.quiet);
     let context = Context {
@@ -129,14 +93,8 @@ pub(super) fn measure_all(
 ) -> Result<Exit, Error> {
     let GuestResultOptions { result: options, verbose, baseline } = out;
     // Whatever can be refused is refused before anything is measured.
-    let checked = |plan: &MakePlan<'_>| {
-        let tried = tried(on.2, *plan)?;
-        let workload = tried.parameters.workload.replace('/', "-");
-        let of = if plans.len() > 1 { format!("-{workload}") } else { String::new() };
-        let name = format!("{}{of}", tried.experiment);
-        baseline.check(options, &name).map(|()| name)
-    };
-    let names = plans.iter().map(checked).collect::<Result<Vec<String>, Error>>()?;
+    plans.iter().try_for_each(|plan| tried(on.2, *plan))?;
+    baseline.check(options)?;
     let measured = measure_each(on, (is_bare, false), options, plans, command_line)?;
     let Found { documents: mut found, mut kept, mut failed } = measured;
     // What was chosen of all workloads is in the file of each.
@@ -150,9 +108,14 @@ pub(super) fn measure_all(
         complain(&format!("warning: interrupted: {} of {} workloads were measured", found.len(), plans.len()));
     }
     if found.len() == plans.len() {
-        let mut documents = names.iter().zip(&found);
-        let kept = documents.try_for_each(|(name, document)| baseline.keep(options, document, name, exit(document)));
-        failed = failed.or(kept.err());
+        let keep = |document: &Document| {
+            let (workload, mut name) = (&document.parameters.workload, document.experiment.clone());
+            if plans.len() > 1 {
+                name = format!("{name}-{}", workload.replace('/', "-"));
+            }
+            baseline.keep(options, document, &name, exit(document))
+        };
+        failed = failed.or(found.iter().try_for_each(keep).err());
     } else if baseline.save_baseline.is_some() {
         complain("warning: the baseline is left as it was: this run is not complete");
     }
@@ -181,24 +144,6 @@ pub(super) fn measure_all(
     failed.map_or_else(|| Ok(worst.unwrap_or(Exit::Done)), Err)
 }
 
-/// Makes a plan to check what can be checked before anything is measured: also that the guests, on this model or host, can have its
-/// strategies. With `auto` the answer does not depend on what the host lacks: no model is asked then.
-pub(super) fn tried(model: Option<&Model>, plan: MakePlan<'_>) -> Result<Plan, Error> {
-    // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
-    let nothing = || Chosen::here(BackendKey::None, String::new());
-    let chosen = model.map_or_else(nothing, |model| simulated::chosen(model, ""));
-    let tried = plan(&chosen, usable(&HostFacts::begin(&HostFs::default())).as_deref())?;
-    let strategies = &tried.parameters.strategies;
-    match model {
-        Some(model) => {
-            let names = strategies.iter().map(|strategy| strategy.name.as_str());
-            simulated::check_strategies(model, tried.guest.machine.cpu.vendor(), names)?;
-        }
-        None => refuse_modelled(strategies)?,
-    }
-    Ok(tried)
-}
-
 /// Carries out an experiment of plain arms on this host, shows its document, and keeps it as it grows; `then` adds to the document what
 /// follows from its rounds.
 pub(super) fn measure_then(
@@ -225,103 +170,6 @@ pub(super) fn measure_then(
         complain(&format!("warning: {line}"));
     }
     error.map_or(Ok(document), Err)
-}
-
-/// Prepares a run by the model or on this host. Exit 4 if it cannot run guests, or no host event opens.
-fn ready((backend, linux, model): On<'_>, plan: MakePlan<'_>) -> Result<Ready, Error> {
-    match (model, linux) {
-        (Some(model), Some(_)) => Err(Error::usage(
-            format!("model {} does not simulate Linux", model.name),
-            "it simulates the payload",
-            "leave --guest linux out, or take a backend of this host",
-        )),
-        (Some(model), None) => simulation(plan, model.clone(), "asked for"),
-        (None, _) => here(backend, linux, plan).map_err(|error| match error.exit {
-            Exit::Host if linux.is_none() => {
-                Error { remedy: format!("{}; --backend sim:{DEFAULT_MODEL} simulates", error.remedy), ..error }
-            }
-            _ => error,
-        }),
-    }
-}
-
-fn here(backend: &BackendChoice, linux: Option<&LinuxGuestOptions>, plan: MakePlan<'_>) -> Result<Ready, Error> {
-    let fs = HostFs::default();
-    let host = HostFacts::begin(&fs);
-    let mut chosen = choose(backend, &this_host)?;
-    // Where the NMI watchdog holds an event, no guest's is the first; a mediated vPMU has the PMU for itself.
-    let is_held = host.nmi_watchdog == Some(true) && host.kvm_mediated_pmu != Some(true);
-    chosen.shares_first &= !(chosen.backend == BackendKey::Hardware && is_held);
-    let mut plan = plan(&chosen, usable(&host).as_deref())?;
-    let runner = match linux {
-        Some(options) => of_linux::runner(options, &mut plan)?,
-        None => real::runner(&plan.guest)?,
-    };
-    Ok((plan, runner, host, fs))
-}
-
-/// Prepares a run on a simulated host, from which nothing of this machine enters the result.
-fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Error> {
-    let mut plan = plan(&simulated::chosen(&model, why), None)?;
-    plan.simulate(&model.name);
-    let host = simulated::facts(&model);
-    let runner = plan.on_model(model)?;
-    Ok((plan, runner, host, HostFs::at("/nonexistent")))
-}
-
-/// Simulates, with a notice of what is missing, on a host that cannot measure.
-fn fall_back(plan: MakePlan<'_>, error: &Error, is_first: bool) -> Result<Ready, Error> {
-    let model = simulated::model(DEFAULT_MODEL)?;
-    if is_first {
-        // Events are tried before KVM; a user who mends one should know of the other.
-        let kvm = Host::open().err().map(|kvm| kvm.to_string()).filter(|kvm| *kvm != error.why);
-        let missing = kvm.into_iter().chain([error.why.clone()]).collect::<Vec<_>>().join("; ");
-        complain(&format!(
-            "notice: nothing is measured: this is a simulation (model {}): {missing}; `vpmu doctor` says what helps",
-            model.name
-        ));
-    }
-    simulation(plan, model, &format!("this host cannot measure ({})", error.what))
-}
-
-/// The document of a run, as a file. A full disk neither ends the run nor hides its table.
-pub(super) struct Kept {
-    folder: Option<OutputFolder>,
-    opened_unix: u64,
-    /// Why the last write failed, if it did.
-    failed: Option<Error>,
-}
-
-impl Kept {
-    /// Opens the folder of results, if there is to be one.
-    fn of(options: &ResultOptions) -> Result<Self, Error> {
-        let folder = if options.no_save { None } else { Some(OutputFolder::open(&options.folder())?) };
-        Ok(Self { folder, opened_unix: now_unix(), failed: None })
-    }
-
-    /// Writes the document as it is now.
-    fn save<E: Experiment>(&mut self, document: &Document<E>) -> Result<(), Error> {
-        let Some(folder) = &mut self.folder else { return Ok(()) };
-        // A simulated document has no date; the name of its file has one.
-        let unix = if document.started_unix == 0 { self.opened_unix } else { document.started_unix };
-        let stem = format!("{}-{}", document.experiment, time_stamp(unix));
-        let failed = folder.write(&stem, document.to_json()?.as_bytes()).err();
-        if let (Some(error), None) = (&failed, &self.failed) {
-            complain(&format!("warning: {error}; measuring goes on, and the table comes at the end"));
-        }
-        self.failed = failed;
-        Ok(())
-    }
-
-    /// Returns the document's path, once it is written.
-    pub(super) fn path(&self) -> Option<&Path> {
-        self.folder.as_ref().and_then(OutputFolder::path).filter(|_| self.failed.is_none())
-    }
-
-    /// Formats a line that names what was written.
-    fn line(&self) -> String {
-        self.path().map_or_else(String::new, |path| format!("saved: {}\n", path.display()))
-    }
 }
 
 #[cfg(test)]

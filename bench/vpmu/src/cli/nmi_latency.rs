@@ -1,16 +1,16 @@
-//! `vpmu nmi-latency`, the main job, `vpmu sim`, the same on a simulated host, and `vpmu guest-stat`.
+//! `vpmu nmi-latency`, the main job, and `vpmu sim`, the same on a simulated host.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
-use super::measure::{MakePlan, measure_all, named_model};
+use super::measure::measure_all;
 use super::options::GuestResultOptions;
+use super::prepare::{MakePlan, named_model};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, adapt};
 use crate::arms::rounds::options::HostOptions;
-use crate::experiment::guest_stat::GuestStatSpec;
 use crate::experiment::nmi_latency::simulated::SimSpec;
 use crate::experiment::nmi_latency::spec::{LINUX, NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::{BackendChoice, Chosen};
@@ -131,27 +131,4 @@ pub(super) fn run_simulated(args: &SimArgs, command_line: &[String]) -> Result<E
         Ok(plan)
     };
     measure_all((backend, None, Some(&model)), false, &args.out, &[&plan], command_line)
-}
-
-/// Options of `vpmu guest-stat`.
-#[derive(Clone, Debug, Args)]
-pub struct GuestStatArgs {
-    /// Arms, guest, rounds and events.
-    #[command(flatten)]
-    pub spec: GuestStatSpec,
-    /// The host.
-    #[command(flatten)]
-    pub host: HostOptions,
-    /// Place and form of the result.
-    #[command(flatten)]
-    pub out: GuestResultOptions,
-}
-
-pub(super) fn run_guest_stat(args: &GuestStatArgs, command_line: &[String]) -> Result<Exit, Error> {
-    let GuestStatArgs { spec, host, out } = args;
-    let plan = |events: u64| move |chosen: &Chosen, usable: Option<&[u32]>| spec.plan(events, host, chosen, usable);
-    let plans: Vec<_> = spec.events.iter().map(|&events| plan(events)).collect();
-    let model = named_model(&host.behind.backend)?;
-    let on = (&host.behind.backend, None, model.as_ref());
-    measure_all(on, false, out, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), command_line)
 }

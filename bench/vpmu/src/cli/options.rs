@@ -1,6 +1,5 @@
 //! Options that several commands share, each with one meaning: what is compared, where a result goes, and its baseline.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,8 +8,6 @@ use results::error::{Error, Exit};
 use results::read::{self, RESULTS};
 use results::write::OutputFolder;
 
-use crate::experiment::nmi_latency::spec as nmi_latency;
-use crate::experiment::{guest_stat, stat_setup};
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::terminal::console::complain;
 
@@ -63,13 +60,6 @@ pub struct GuestResultOptions {
     pub baseline: BaselineOptions,
 }
 
-impl ResultOptions {
-    /// Returns the folder of results.
-    pub(super) fn folder(&self) -> PathBuf {
-        self.output.or(RESULTS)
-    }
-}
-
 /// A baseline that the result is kept as.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Result")]
@@ -79,30 +69,23 @@ pub struct BaselineOptions {
     pub save_baseline: Option<String>,
 }
 
-/// The experiments whose results are kept. A document's name begins with its experiment.
-const EXPERIMENTS: [&str; 3] = [nmi_latency::NAME, guest_stat::NAME, stat_setup::NAME];
-
 impl BaselineOptions {
-    /// Returns the baseline's document of that name, in the folder of results: a file for each experiment.
-    fn document(&self, result: &ResultOptions, name: &str) -> Option<PathBuf> {
-        Some(read::baseline_folder(&result.folder(), self.save_baseline.as_ref()?).join(format!("{name}.json")))
+    /// Returns the baseline's folder, in that of results.
+    fn folder(&self, result: &ResultOptions) -> Option<PathBuf> {
+        Some(read::baseline_folder(&result.output.or(RESULTS), self.save_baseline.as_ref()?))
     }
 
-    /// Refuses one that has a document of the experiment, of whatever workload: `compare` would pool the two.
-    pub(super) fn check(&self, result: &ResultOptions, name: &str) -> Result<(), Error> {
-        let Some(path) = self.document(result, name) else { return Ok(()) };
-        let folder = path.parent().unwrap_or(&path);
-        let experiment = EXPERIMENTS.into_iter().find(|one| name.starts_with(one)).unwrap_or(name);
-        let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let of_it = |name: &OsString| name.to_string_lossy().starts_with(experiment);
-        match names.filter(of_it).min() {
-            Some(there) => Err(Error::usage(
-                format!("baseline {} already exists", folder.join(there).display()),
+    /// Refuses one that has a document: `compare` would pool the two.
+    pub(super) fn check(&self, result: &ResultOptions) -> Result<(), Error> {
+        let Some(folder) = self.folder(result) else { return Ok(()) };
+        if read::files(&folder).is_ok() {
+            return Err(Error::usage(
+                format!("baseline {} already exists", folder.display()),
                 "replacing it or adding to it changes later comparisons",
                 "give another name, or remove it",
-            )),
-            None => OutputFolder::open(folder).map(drop),
+            ));
         }
+        OutputFolder::open(&folder).map(drop)
     }
 
     /// Keeps a complete document of a run that answers its question (`exit`) by this name.
@@ -113,11 +96,11 @@ impl BaselineOptions {
         name: &str,
         exit: Exit,
     ) -> Result<(), Error> {
-        let Some(path) = self.document(result, name) else { return Ok(()) };
-        let folder = path.parent().unwrap_or(&path);
+        let Some(folder) = self.folder(result) else { return Ok(()) };
         let lacks = match (document.status, exit) {
             (Status::Complete, Exit::Done) => {
-                OutputFolder::open(folder)?.replace(&path, document.to_json()?.as_bytes())?;
+                let path = folder.join(format!("{name}.json"));
+                OutputFolder::open(&folder)?.replace(&path, document.to_json()?.as_bytes())?;
                 complain(&format!("baseline: {}", path.display()));
                 return Ok(());
             }

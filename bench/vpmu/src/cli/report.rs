@@ -1,4 +1,4 @@
-//! `vpmu report` and `vpmu export`.
+//! `vpmu report`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,6 @@ use clap::Args;
 use fleet::{Labels, Run};
 use results::document::Record;
 use results::error::{Error, Exit};
-use results::export::{ALL, Format, export};
 use results::read::{Found, ends};
 use results::report::{self, html};
 use results::table::layout::plural;
@@ -16,7 +15,6 @@ use results::write::check_no_input;
 use super::by_host::{self, Gathered};
 use super::files::{records, write};
 use crate::setting::options::OutputOption;
-use crate::setting::parse::one_of;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
 
@@ -68,33 +66,4 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         complain(&format!("{what} in {} ({size:.1} MB){kind}", output.display()));
     }
     Ok(ends(Exit::Done, all.bad))
-}
-
-/// Options of `vpmu export`.
-#[derive(Clone, Debug, Args)]
-pub struct ExportArgs {
-    /// Result documents (.json), or folders of them
-    #[arg(value_name = "FILE|DIR", required = true)]
-    pub sources: Vec<PathBuf>,
-
-    /// The format
-    #[arg(short, long, value_name = "FORMAT", value_parser = one_of(&ALL, |format| format.name, |format| format.about))]
-    pub format: Format,
-
-    /// The file in place of stdout, whole or not at all.
-    #[command(flatten)]
-    pub output: OutputOption,
-}
-
-pub(super) fn run_export(args: &ExportArgs) -> Result<Exit, Error> {
-    let Found { records, unsound, .. } = records(&args.sources)?;
-    let text = export(args.format, &records)?;
-    match args.output.output.as_deref().filter(|file| *file != Path::new("-")) {
-        Some(file) => {
-            check_no_input(file, records.iter().map(|record| &record.path))?;
-            write(file, text.as_bytes())?;
-        }
-        None => print(&text)?,
-    }
-    Ok(ends(Exit::Done, unsound))
 }

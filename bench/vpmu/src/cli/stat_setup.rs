@@ -10,8 +10,8 @@ use stat_setup::list::sysfs::Sysfs;
 
 use super::measure::measure_then;
 use super::options::{BaselineOptions, ResultOptions};
+use crate::experiment::stat_setup::StatSetupSpec;
 use crate::experiment::stat_setup::arms::prepare;
-use crate::experiment::stat_setup::{NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{events, show};
 use crate::sys;
 
@@ -35,7 +35,7 @@ pub(super) fn run(args: &StatSetupArgs, command_line: &[String]) -> Result<Exit,
     if all.len() > 1 && baseline.save_baseline.is_some() {
         return Err(Error::usage("--save-baseline takes one number of events", "", "give one, e.g. --events 100"));
     }
-    baseline.check(result, NAME)?;
+    baseline.check(result)?;
     // All numbers are known to be good before the first is measured.
     all.iter().try_for_each(|one| events::text(&one.events, &Sysfs::host()).map(drop))?;
     let mut exit = Exit::Done;

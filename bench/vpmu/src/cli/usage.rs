@@ -8,22 +8,14 @@ pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, results::error::
     crate::setting::parse::options(line).map_err(|found| crate::setting::parse::refused(&found))
 }
 
-/// Accepts perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
+/// Accepts perf's spelling: `-- GUEST` after the options.
 pub(super) fn as_perf_spells(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_none_or(|command| command != "record" && command != "trace") {
         return args;
     }
     let ends = |arg: &OsString| ["--", "payload", "run", "linux"].iter().any(|word| arg == word);
-    let ahead = args.iter().position(ends).unwrap_or(args.len());
-    for arg in &mut args[..ahead] {
-        let level = arg.to_str().and_then(|word| word.strip_prefix("-z")).filter(|level| level.parse::<u8>().is_ok());
-        if let Some(spelt) = level.map(|level| format!("-z={level}")) {
-            *arg = spelt.into();
-        }
-    }
-    if args.get(ahead).is_some_and(|arg| arg == "--") {
-        args.remove(ahead);
-    }
+    let first = args.iter().position(ends);
+    first.filter(|&at| args[at] == "--").map(|at| args.remove(at));
     args
 }
 
@@ -39,7 +31,7 @@ mod tests {
     #[test]
     fn perfs_spellings_are_taken_ahead_of_the_guest() {
         let spelt = |line: &str| as_perf_spells(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
-        assert_eq!(spelt("vpmu record -z3 -g -- run k -z9 -- x"), "vpmu record -z=3 -g run k -z9 -- x");
+        assert_eq!(spelt("vpmu record -z3 -g -- run k -- x"), "vpmu record -z3 -g run k -- x");
         assert_eq!(spelt("vpmu trace record -- payload"), "vpmu trace record payload");
         assert_eq!(spelt("vpmu linux -- x"), "vpmu linux -- x");
     }

@@ -17,10 +17,12 @@ use trace::write::Writer;
 use vmm::machine::{CounterSource, Plan};
 
 use crate::arms::arm::sim;
-use crate::inspect::sampled::{Guest, GuestSpec, PayloadSpec, beside, take_turn};
+use crate::inspect::drained::{beside, take_turn};
+use crate::inspect::guest::{Guest, GuestSpec, PayloadSpec};
 use crate::machine;
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::{FolderOption, QuietOption};
+use crate::setting::parse::number_in;
 use crate::sys;
 use crate::terminal::console::{self, complain, internal};
 
@@ -47,8 +49,8 @@ pub struct ImportOptions {
     #[arg(value_name = "PERF.DATA")]
     pub recording: PathBuf,
     /// Process of the VM, where the recording has several
-    #[arg(long, value_name = "PID")]
-    pub pid: Option<u32>,
+    #[arg(long, value_name = "PID", value_parser = number_in(1..=u32::MAX.into()))]
+    pub pid: Option<u64>,
     /// The new folder of the trace.
     #[command(flatten)]
     pub output: FolderOption,
@@ -65,7 +67,7 @@ pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
     let ImportOptions { recording, pid, output, quiet } = options;
     let output = &output.or(FOLDER);
     let bytes = machine::read(recording, "the recording")?;
-    summarize(output, &trace::import::import((recording, &bytes), *pid, output)?, quiet.quiet);
+    summarize(output, &trace::import::import((recording, &bytes), pid.map(|pid| pid as u32), output)?, quiet.quiet);
     Ok(Exit::Done)
 }
 
@@ -136,7 +138,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     let plan = payload.plan(&chosen, None)?;
     let arm = plan.arms.first().ok_or_else(|| internal("a payload without an arm", "none"))?;
     let host_plan = sim::planned(&plan.floor(&model)?, arm, payload.samples)?;
-    let meta = meta(&payload.machine(&plan, &chosen)?, &payload.name())?;
+    let meta = meta(&payload.machine(&plan, &chosen)?, &format!("payload {}", payload.workload))?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
     console::catch_interrupts()?;
     traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {

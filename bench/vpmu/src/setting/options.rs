@@ -15,7 +15,7 @@ use crate::terminal::console::Form;
 /// JSON on stdout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct JsonOption {
-    /// Print JSON in place of tables: the document that a file would hold, of several one a line
+    /// Print JSON in place of tables; of several documents one a line
     #[arg(long)]
     pub json: bool,
 }
@@ -169,7 +169,7 @@ fn backends() -> String {
 /// Bound on a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct DurationOption {
-    /// Bound on the whole run: it ends after the round in which this time passes
+    /// Bound on the whole run: it ends after the round in which this time passes [default: as --rounds; of ab 1m; of advise 100s on this host]
     ///
     /// Only whole rounds count, so the result is complete, with fewer rounds. In a simulation it is the simulated guests' time.
     #[arg(long, value_name = "TIME", help_heading = "Rounds",

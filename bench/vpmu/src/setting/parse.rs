@@ -162,22 +162,26 @@ pub fn refused(error: &clap::Error) -> Error {
     let path: Vec<_> = usage.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let mut lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(told);
-    let what: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+    let what = lines.by_ref().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    let (what, values) = what.split_once(" [possible values: ").unwrap_or((&what, ""));
     let tip = lines.find_map(|line| line.strip_prefix("tip: ").filter(|tip| tip.contains("exist")));
     let remedy = match (error.kind(), tip, &*path.join(" ")) {
+        (ErrorKind::InvalidValue, ..) if !values.is_empty() => format!("give one of {}", values.trim_end_matches(']')),
         (_, Some(tip), _) => tip.to_owned(),
+        (ErrorKind::InvalidValue, ..) => "give one".to_owned(),
         // What refuses a value says what it takes.
-        (ErrorKind::ValueValidation | ErrorKind::InvalidValue, ..) => String::new(),
+        (ErrorKind::ValueValidation, ..) => String::new(),
         (ErrorKind::ArgumentConflict, ..) if text.contains("subcommand") => {
             "the command comes before its options".to_owned()
         }
+        (ErrorKind::ArgumentConflict, ..) => "leave one of them out".to_owned(),
         (_, _, "") => "`vpmu --help` lists the commands, `vpmu nmi-latency --help` the options".to_owned(),
         (_, _, path) => format!("`vpmu {path} --help` lists its options"),
     };
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Error::usage("no command given", "", remedy);
     }
-    Error::usage(what.join(" "), "", remedy)
+    Error::usage(what, "", remedy)
 }
 
 #[cfg(test)]

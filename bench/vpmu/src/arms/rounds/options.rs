@@ -41,7 +41,7 @@ pub struct Usual {
 pub struct ArmsOptions {
     /// Strategies: presets or .toml files [default: recreate,reuse,reuse-lazy,gate; of guest-stat recreate,reuse,reuse-lazy,deferred,pool]
     ///
-    /// `vpmu show strategies` lists the presets. The floor (the same guest without host events) is always added. mediated and
+    /// `vpmu show strategies` lists the presets; KVM since 6.2 is deferred. The floor (the same guest without host events) is always added. mediated and
     /// mediated-filter are models: of simulated guests only. kvm:STRATEGY keeps the host events of KVM's own vPMU, beside arm kvm,
     /// by the module of host-pmu/kernel.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -56,7 +56,7 @@ pub struct ArmsOptions {
     #[command(flatten)]
     pub guest: GuestOptions,
 
-    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; of sim 240; of guest-stat 5; with Linux 5]
+    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; of sim 240; of guest-stat 5; of advise until the order is sure, 240 in a simulation; with Linux 5]
     #[arg(long, value_name = "N", value_parser = number_in(1..=100_000))]
     pub rounds: Option<u64>,
 

@@ -1,6 +1,7 @@
 //! `vpmu fleet`.
 
 mod args;
+mod plan;
 mod report;
 mod status;
 mod submit;
@@ -8,12 +9,13 @@ mod submit;
 use results::error::{Error, Exit};
 
 pub use self::args::FleetCommand;
-use self::args::{Check, On};
+use self::args::On;
+use self::plan::Check;
 
 /// Runs `vpmu fleet`. `check` parses a command line, program name first.
 pub(super) fn run(command: &FleetCommand, check: Check<'_>) -> Result<Exit, Error> {
     match command {
-        FleetCommand::Plan { plan, json } => args::plan(plan, json.json, check),
+        FleetCommand::Plan { plan, json } => plan::plan(plan, json.json, check),
         FleetCommand::Status { dir, wait, json } => status::status(dir, *wait, json.json),
         FleetCommand::Report { dir, form } => report::report(dir, form.form()),
         FleetCommand::Element { dir, number } => submit::element(dir, *number),

@@ -22,6 +22,8 @@ use crate::terminal::console::{self, Form, complain};
 /// One variant against the first: the names of both, and why they cannot be compared.
 type Variant<'a> = (&'a str, &'a str, Result<Comparison, Error>);
 
+/// The verdict on too few hosts.
+const UNJUDGED: &str = "nothing failed, no speed judged: that takes 5 hosts of a class, or variants";
 /// Schema of the report's JSON.
 const SCHEMA: &str = "vpmu-fleet-report/6";
 
@@ -34,7 +36,7 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
     let variants = if gathered.runs.is_empty() { Vec::new() } else { variants(&campaign, &gathered.runs) };
     let verdict = ends(exit(&standing, &analysis, &variants), gathered.bad);
     let word = match verdict {
-        Exit::Done if analysis.exit() == Exit::Inconclusive && variants.is_empty() => "nothing failed, no speed judged",
+        Exit::Done if analysis.exit() == Exit::Inconclusive && variants.is_empty() => UNJUDGED,
         Exit::Done => "nothing failed, nothing slower",
         Exit::Regression => "something failed or is slower",
         _ => "inconclusive",

@@ -14,7 +14,8 @@ use results::error::{Error, Exit};
 use results::table::layout::plural;
 use results::write::{append, now_unix};
 
-use super::args::{Check, On, SubmitArgs, planned};
+use super::args::{On, SubmitArgs};
+use super::plan::{Check, planned};
 use crate::campaign::attempt;
 use crate::setting::process;
 use crate::sys;
@@ -58,7 +59,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<Option<PathB
                 complain("notice: --on local: every element runs on this host, whatever host the plan names");
             }
             console::catch_interrupts()?;
-            let mut progress = progress::shown(!args.quiet);
+            let mut progress = progress::shown(!args.quiet.quiet);
             let ended = attempt::one_after_the_other(&folder, &campaign, &due, sys::interrupted(), progress.as_mut())?;
             if !ended {
                 complain("warning: interrupted; run the same command again to go on");

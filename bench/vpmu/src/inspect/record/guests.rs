@@ -19,9 +19,10 @@ use vmm::sample::{CallerRule, Orc, Sampling};
 
 use super::beside::{self, IMAGE, KALLSYMS};
 use super::layout::{Kind, of_elf, of_kernel};
-use super::recorder::{self, RecordSpec, Recorded, Subject};
+use super::recorder::{self, Recorded, Subject};
+use super::spec::{RecordSpec, described};
 use super::tables::Names;
-use crate::inspect::sampled::{self, Code, Guest};
+use crate::inspect::guest::{Code, Guest};
 use crate::machine::say;
 use crate::sys;
 use crate::terminal::console::{complain, filled};
@@ -38,10 +39,10 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
             "give a file",
         ));
     }
-    spec.sampling.check()?;
+    spec.check()?;
     let mut guest = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;
-    let (of, vcpus) = (&spec.sampling, guest.machine.vcpus);
-    let mut sampling = Sampling::new(of.event.clone(), of.rate(), spec.chains, vcpus);
+    let vcpus = guest.machine.vcpus;
+    let mut sampling = Sampling::new(spec.event.clone(), spec.rate(), spec.chains, vcpus);
     // perf reads the functions' names from a file. Of an image it is a copy: the image itself may be another one soon.
     let (subject, copy, input) = match &guest.code {
         Code::Payload(_) => {
@@ -58,7 +59,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         check_no_input(&output, input)?;
     }
     let kind = subject.kind;
-    let events = sampled::described(&sampling, kind == Kind::Task)?;
+    let events = described(&sampling, kind == Kind::Task)?;
     let companion = |word| {
         let target = Target::of(&spec.beside(word)).map(|target| target.mode(0o600));
         target.map_err(|error| cannot(spec, &error))
@@ -156,7 +157,7 @@ fn facts(vcpus: usize) -> Facts {
 /// Reports on a recording.
 fn report(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> Result<Vec<String>, Error> {
     let Recorded { samples, lost: [ours, kernels, throttled], at_exit, parts, complete, file, .. } = recorded;
-    let events: Vec<_> = spec.sampling.event.iter().map(ToString::to_string).collect();
+    let events: Vec<_> = spec.event.iter().map(ToString::to_string).collect();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let levels = parts.iter().zip(complete).zip(["chains at level 0", "chains at level 3"]);
     let shares: Vec<_> = levels

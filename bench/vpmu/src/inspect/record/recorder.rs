@@ -1,89 +1,25 @@
-//! The options of a recording, and the thread that takes samples out of the vCPUs' queues, compresses and writes them. No vCPU waits
-//! for it.
+//! The thread that takes samples out of the vCPUs' queues, compresses and writes them. No vCPU waits for it.
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use perf_data::attr::Event;
 use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record};
-use perf_data::writer::{self, Options, Writer};
+use perf_data::writer::{self, Writer};
 use results::error::{Error, Exit};
 use rustix::time::ClockId;
 use vmm::sample::{Channel, Sample, Sampling};
 
-use super::beside::{KALLSYMS, with};
+use super::beside::KALLSYMS;
 use super::layout::{Kind, build_id_of};
+use super::spec::RecordSpec;
 use super::tables::{Names, Tables};
-use crate::inspect::sampled::{GuestSpec, SamplingOptions, beside, take_turn};
-use crate::setting::options::QuietOption;
-use crate::setting::parse::{duration_in, number_in};
+use crate::inspect::drained::{beside, take_turn};
 use crate::sys;
-
-/// Options of `vpmu record`.
-#[derive(Clone, Debug, Args)]
-pub struct RecordSpec {
-    /// File of the recording; one of that name is kept as FILE.old
-    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
-    pub output: PathBuf,
-
-    /// Sampling.
-    #[command(flatten)]
-    pub sampling: SamplingOptions,
-
-    /// Take call chains: by tables of a Linux kernel and of the payload, else by frame pointers
-    #[arg(short = 'g', long = "call-graph")]
-    pub chains: bool,
-
-    /// Compress with zstd at this level, 1 to 22 (0: not at all); -z is level 1
-    #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
-          value_parser = number_in(0..=22))]
-    pub compression_level: Option<u64>,
-
-    /// Write asynchronously, with up to N writes on their way; --aio is 1
-    ///
-    /// A thread of its own writes; the recorder waits for it only while N writes are on their way.
-    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
-          value_parser = number_in(1..=64))]
-    pub aio: Option<u64>,
-
-    /// End the recording, and the guest, after this time
-    #[arg(long, value_name = "TIME",
-          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
-    pub duration: Option<Duration>,
-
-    /// Print a table of the guest's functions on stdout in each such time, the last one at its end
-    ///
-    /// Functions of a Linux kernel without a symbol table are shown by page; in the last table of --run they have names. The guest's own
-    /// output goes to stderr.
-    #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_millis(100)..=Duration::from_secs(3600)))]
-    pub interval: Option<Duration>,
-
-    /// Nothing on stderr but errors.
-    #[command(flatten)]
-    pub quiet: QuietOption,
-
-    /// The guest.
-    #[command(subcommand)]
-    pub guest: GuestSpec,
-}
-
-impl RecordSpec {
-    /// Returns how it is compressed and written.
-    pub fn writing(&self) -> Options {
-        Options { level: self.compression_level.unwrap_or(0) as u32, aio: self.aio.map(|writes| writes as usize) }
-    }
-
-    /// Returns the file beside the recording for what comes with it.
-    pub fn beside(&self, word: &str) -> PathBuf {
-        with(&self.output, word)
-    }
-}
 
 /// Interval at which queues are emptied: each time costs CPU time that the guest may want, and a queue has room for twice the samples
 /// that a vCPU can take meanwhile.

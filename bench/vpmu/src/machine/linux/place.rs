@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
+
+use crate::setting::process::{in_path, is_program};
 
 /// `FILE` or `FILE:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Placed {
         let is_name = self.host.components().count() == 1 && !self.host.to_string_lossy().contains('/');
         let found = in_path(&self.host, path).filter(|_| is_name && !self.host.is_file());
         let host = found.as_ref().unwrap_or(&self.host);
-        let metadata = std::fs::metadata(host).map_err(|error| match error.kind() {
+        std::fs::metadata(host).map_err(|error| match error.kind() {
             ErrorKind::NotFound if is_name => "it is neither a file here nor a program in PATH".to_owned(),
             _ => error.to_string(),
         })?;
@@ -58,24 +59,18 @@ impl Placed {
             None => {
                 let name = host.canonicalize().map_err(|error| error.to_string())?;
                 let name = host.file_name().or_else(|| name.file_name()).unwrap_or_default().to_string_lossy();
-                let program = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
-                format!("{}/{name}", if program { "/bin" } else { "/root" })
+                format!("{}/{name}", if is_program(host) { "/bin" } else { "/root" })
             }
         };
         Ok((host.clone(), guest))
     }
 }
 
-/// Finds a program in the folders of PATH.
-pub fn in_path(name: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
-    let executable = |file: &PathBuf| {
-        std::fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    };
-    std::env::split_paths(path?).filter(|folder| folder.is_absolute()).map(|folder| folder.join(name)).find(executable)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
     use super::*;
 
     #[test]

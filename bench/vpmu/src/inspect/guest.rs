@@ -1,37 +1,30 @@
-//! Commands that sample a guest share: the guest, the events, the payload, and the thread beside the guest.
+//! The guest of a command that looks into one: its options, and what makes it ready to run.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use host_pmu::sampler::{Rate, SampledEvent};
-use perf_data::attr::Event;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::Target;
 use vmm::machine::Cpu;
 use vmm::machine::linux::Kernel;
 use vmm::outcome::{Account, RunOutcome};
-use vmm::sample::{MOST_EVENTS, Sampling};
 
 use crate::arms::arm::real;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::inspect::run::{self, RunSpec};
-use crate::machine::linux::guest::Sets;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::userland;
 use crate::machine::{self, CountersOptions};
 use crate::setting::backend::{Chosen, choose, this_host};
 use crate::setting::options::{BehindOptions, TimeLimitOption};
-use crate::setting::parse::{defaults, number_in, suggestion};
+use crate::setting::parse::{defaults, number_in};
 use crate::setting::pin::{PinChoice, usable};
 use crate::setting::workload::Workload;
-use crate::terminal::console::{complain, internal};
-
-// These options name the guest of a command that samples.
+use crate::terminal::console::complain;
 
 /// The guest that is sampled.
 #[derive(Clone, Debug, Subcommand)]
@@ -95,97 +88,7 @@ impl PayloadSpec {
     pub fn machine(&self, plan: &Plan, chosen: &Chosen) -> Result<vmm::machine::Plan, Error> {
         Ok(vmm::machine::Plan { behind: self.counters.source(&chosen.backend)?, ..plan.guest.machine.clone() })
     }
-
-    /// Returns its name, with its workload.
-    pub fn name(&self) -> String {
-        format!("payload {}", self.workload)
-    }
 }
-
-// These options name the events that sample, and how often.
-
-/// Shortest period of the kernel's clocks, ns.
-const SHORTEST_NS: u64 = 10_000;
-/// PERF_TYPE_RAW, of tracepoints: perf refuses a file that has one without its format.
-const RAW: u32 = 4;
-
-/// Event and rate by which a guest is sampled.
-#[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub struct SamplingOptions {
-    /// Events to sample by: cpu-clock, cycles, rHEX, kvm:kvm_exit ... (`vpmu show events`)
-    ///
-    /// cpu-clock and task-clock need no PMU. cycles, instructions, branches, branch-misses, cache-references, cache-misses and rHEX count
-    /// in guest mode only, on a host with a PMU. GROUP:NAME is a tracepoint of the host that happens on the vCPU's thread.
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "cpu-clock", value_parser = event)]
-    pub event: Vec<SampledEvent>,
-
-    /// Samples a second of each vCPU that runs [default: 999]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = number_in(1..=100_000))]
-    pub freq: Option<u64>,
-
-    /// One sample in N counts, in place of --freq; of a clock they are ns, 10000 and more
-    #[arg(short, long, value_name = "N", conflicts_with = "freq", value_parser = number_in(1..=1 << 47))]
-    pub count: Option<u64>,
-}
-
-impl SamplingOptions {
-    /// Returns the rate of samples.
-    pub fn rate(&self) -> Rate {
-        self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
-    }
-
-    /// Checks that each event is there once and can be sampled so often.
-    ///
-    /// # Errors
-    /// Exit 2: it is not so.
-    pub fn check(&self) -> Result<(), Error> {
-        let events = &self.event;
-        let twice = events.iter().enumerate().find(|(at, event)| events[..*at].contains(event));
-        let shortest = matches!(self.rate(), Rate::Period(..SHORTEST_NS)) && events.iter().any(SampledEvent::is_clock);
-        let (why, remedy) = if let Some((_, event)) = twice {
-            (format!("--event names {event} twice"), "leave one out")
-        } else if events.len() > MOST_EVENTS {
-            (format!("a recording has {MOST_EVENTS} events at the most"), "leave some out")
-        } else if shortest {
-            (format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"), "give a longer --count")
-        } else {
-            return Ok(());
-        };
-        Err(Error::usage("cannot sample so", why, remedy))
-    }
-}
-
-/// Samples a second without `--freq`.
-const USUAL: u64 = 999;
-
-/// Reads the name of an event.
-fn event(text: &str) -> Result<SampledEvent, String> {
-    text.parse().map_err(|_: String| {
-        let known: Vec<_> = SampledEvent::named().collect();
-        suggestion(text, &known, ", rHEX, and tracepoints as kvm:kvm_exit; none has modifiers")
-    })
-}
-
-/// The events as a recording has them; `user_only`: all samples are those of a user task, and perf misses no kernel.
-///
-/// # Errors
-/// Exit 4: this host does not have one.
-pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Error> {
-    let event = |(at, event): (usize, &SampledEvent)| {
-        let cannot = |why| {
-            Error::host(format!("cannot sample by {event}"), why, "give another --event; `vpmu show events` has them")
-        };
-        let (type_, config) = event.encoding().map_err(cannot)?;
-        // perf refuses a file with a tracepoint and without its format. Its name is in the file, whatever its type.
-        let type_ = if event.is_tracepoint() { RAW } else { type_ };
-        let (period, by_frequency) = sampling.rate.of(event);
-        let (exclude_host, name, id) = (event.is_hardware(), event.to_string(), at as u64 + 1);
-        Ok(Event { type_, config, period, by_frequency, exclude_host, exclude_kernel: user_only, name, id })
-    };
-    sampling.events.iter().enumerate().map(event).collect()
-}
-
-// What follows makes the guest ready to run, with a thread beside it.
 
 /// A guest that may begin.
 #[derive(Debug)]
@@ -235,7 +138,12 @@ impl Guest {
                 let chosen = chosen(&payload.counters)?;
                 let plan = payload.plan(&chosen, usable(&HostFacts::read(&HostFs::default())).as_deref())?;
                 let machine = payload.machine(&plan, &chosen)?;
-                Ok(Self { name: payload.name(), machine, code: Code::Payload(Box::new(plan)), quiet })
+                Ok(Self {
+                    name: format!("payload {}", payload.workload),
+                    machine,
+                    code: Code::Payload(Box::new(plan)),
+                    quiet,
+                })
             }
             GuestSpec::Run(image) => {
                 let bytes = machine::read(&image.image, "the image")?;
@@ -281,50 +189,4 @@ impl Guest {
 /// Conditions that keep it from starting.
 pub fn alone(guest: GuestSpec) -> Result<Exit, Error> {
     Guest::new(guest, false)?.run(None).map(|(exit, _)| exit)
-}
-
-/// Runs `guest` beside a thread that takes out what its vCPUs leave, until the guest has ended; returns what is left of `state` and the
-/// guest's end. `look` is called with whether it has ended, and returns how long to wait for the next look, if there is no more.
-///
-/// # Errors
-/// The host gives no thread; exit 70 for a panic of the thread.
-pub fn beside<T: Send, R>(
-    mut state: T,
-    mut look: impl FnMut(&mut T, bool) -> Option<Duration> + Send,
-    guest: impl FnOnce() -> R,
-) -> Result<(T, R), Error> {
-    let done = AtomicBool::new(false);
-    let is_over = &done;
-    let drain = move || loop {
-        // Looked at before the queues, which grow no more then: what is in them at the end is taken out.
-        let last = is_over.load(Ordering::Acquire);
-        match look(&mut state, last) {
-            Some(_) if last => return state,
-            Some(pause) if !is_over.load(Ordering::Relaxed) => std::thread::park_timeout(pause),
-            _ => {}
-        }
-    };
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("recorder".to_owned());
-        let cannot = |error: std::io::Error| Error::host("cannot start the recorder", error.to_string(), "");
-        let thread = thread.spawn_scoped(scope, drain).map_err(cannot)?;
-        let told = Sets(&done);
-        let ended = guest();
-        drop(told);
-        thread.thread().unpark();
-        let drained = thread.join().map_err(|_| internal("the recorder panicked", "see above"))?;
-        Ok((drained, ended))
-    })
-}
-
-/// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.
-const MOST_AT_ONCE: usize = 2048;
-
-/// Takes no more of a queue than a turn has; returns whether there may be more.
-pub fn take_turn<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)) -> bool {
-    for _ in 0..MOST_AT_ONCE {
-        let Some(one) = next() else { return false };
-        take(one);
-    }
-    true
 }

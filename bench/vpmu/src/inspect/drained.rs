@@ -1,0 +1,55 @@
+//! The thread beside a guest that takes out what its vCPUs leave.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use results::error::Error;
+
+use crate::machine::linux::guest::Sets;
+use crate::terminal::console::internal;
+
+/// Runs `guest` beside a thread that takes out what its vCPUs leave, until the guest has ended; returns what is left of `state` and the
+/// guest's end. `look` is called with whether it has ended, and returns how long to wait for the next look, if there is no more.
+///
+/// # Errors
+/// The host gives no thread; exit 70 for a panic of the thread.
+pub(super) fn beside<T: Send, R>(
+    mut state: T,
+    mut look: impl FnMut(&mut T, bool) -> Option<Duration> + Send,
+    guest: impl FnOnce() -> R,
+) -> Result<(T, R), Error> {
+    let done = AtomicBool::new(false);
+    let is_over = &done;
+    let drain = move || loop {
+        // Looked at before the queues, which grow no more then: what is in them at the end is taken out.
+        let last = is_over.load(Ordering::Acquire);
+        match look(&mut state, last) {
+            Some(_) if last => return state,
+            Some(pause) if !is_over.load(Ordering::Relaxed) => std::thread::park_timeout(pause),
+            _ => {}
+        }
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("recorder".to_owned());
+        let cannot = |error: std::io::Error| Error::host("cannot start the recorder", error.to_string(), "");
+        let thread = thread.spawn_scoped(scope, drain).map_err(cannot)?;
+        let told = Sets(&done);
+        let ended = guest();
+        drop(told);
+        thread.thread().unpark();
+        let drained = thread.join().map_err(|_| internal("the recorder panicked", "see above"))?;
+        Ok((drained, ended))
+    })
+}
+
+/// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.
+const MOST_AT_ONCE: usize = 2048;
+
+/// Takes no more of a queue than a turn has; returns whether there may be more.
+pub(super) fn take_turn<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)) -> bool {
+    for _ in 0..MOST_AT_ONCE {
+        let Some(one) = next() else { return false };
+        take(one);
+    }
+    true
+}
