@@ -45,7 +45,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
             all.bad += bad;
         }
     } else {
-        found = records(&args.sources)?;
+        found = records(&args.sources, false)?;
         let run = |record: &Record| Run::of(record, &record.path.to_string_lossy(), Labels::default());
         let files = found.records.iter().map(|record| record.path.clone());
         all = Gathered { runs: found.records.iter().map(run).collect(), files: files.collect(), bad: found.unsound };
@@ -87,7 +87,7 @@ pub struct ExportArgs {
 }
 
 pub(super) fn run_export(args: &ExportArgs) -> Result<Exit, Error> {
-    let Found { records, unsound, .. } = records(&args.sources)?;
+    let Found { records, unsound, .. } = records(&args.sources, false)?;
     let text = export(args.format, &records)?;
     match args.output.output.as_deref().filter(|file| *file != Path::new("-")) {
         Some(file) => {
