@@ -129,7 +129,6 @@ pub fn report(pareto: &Pareto) -> Report {
         }
         report.heading(scenario.name.clone());
         report.table(table);
-        report.gap();
     }
     report.note("latency: NMI handler (rotation, where the guest only counts)");
     report.note(legend(Place::Advice));
