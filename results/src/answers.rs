@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::document::warnings::{LIVELOCK, NO_OVERFLOWS, UNSURE};
+use crate::choice::livelocks;
+use crate::document::warnings::{NO_OVERFLOWS, UNSURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Status};
 use crate::error::{Error, Exit};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
@@ -24,7 +25,7 @@ pub fn metric(parameters: &Parameters) -> &'static Metric {
 
 /// The answers of a document by its metric, in the order of its arms; an arm without rounds that count has none.
 pub fn of<E: Experiment>(document: &Document<E>, metric: &str) -> Vec<Answer> {
-    over(document, metric, document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).or(document.arms.first()))
+    over(document, metric, document.base())
 }
 
 /// The answers of a document beside another arm than the floor or the first.
@@ -36,8 +37,8 @@ pub fn over<E: Experiment>(document: &Document<E>, metric: &str, base: Option<&A
             metric: metric.to_owned(),
             rounds: level.rounds as u64,
             whole: arm.doubt().is_none(),
-            p50: level.ns,
-            p50_interval: level.interval,
+            level: level.ns,
+            level_interval: level.interval,
             ..Answer::default()
         };
         let base = base.filter(|base| base.name != arm.name);
@@ -58,14 +59,14 @@ impl Answer {
 /// Judges whether a document answers its question.
 pub fn exit<E: Experiment>(document: &Document<E>) -> Exit {
     let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some());
-    let unsure = document.warnings.iter().any(|warning| [UNSURE, NO_OVERFLOWS, LIVELOCK].contains(&&*warning.code));
-    let mut strategies = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy).peekable();
-    let measured = strategies.peek().is_none() || strategies.any(|arm| arm.not_available.is_none());
-    if document.status == Status::Complete && measured && !doubtful && !unsure {
-        Exit::Done
-    } else {
-        Exit::Inconclusive
-    }
+    let unsure = document.warnings.iter().any(|warning| [UNSURE, NO_OVERFLOWS].contains(&&*warning.code));
+    let strategies = || document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy);
+    let stuck = strategies().filter(|arm| livelocks(document, &arm.name)).count();
+    let left = strategies().filter(|arm| arm.not_available.is_none()).count().saturating_sub(stuck);
+    // That a guest livelocks is an answer if there are two others to choose from.
+    let measured = strategies().next().is_none() || left > usize::from(stuck > 0);
+    let is_whole = document.status == Status::Complete && measured && !doubtful && !unsure;
+    if is_whole { Exit::Done } else { Exit::Inconclusive }
 }
 
 impl<E: Experiment> Document<E> {
@@ -97,6 +98,7 @@ pub fn output(schema: &str, value: Value, exit: Exit) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::{Warning, warnings::LIVELOCK};
     use crate::fixture;
 
     #[test]
@@ -106,15 +108,15 @@ mod tests {
         let names: Vec<&str> = found.iter().map(|answer| answer.arm.as_str()).collect();
         assert_eq!(names, ["recreate", "reuse", "reuse-lazy", "floor"]);
         let recreate = &found[0];
-        assert_eq!((recreate.metric.as_str(), recreate.rounds, recreate.p50), ("nmi_handler_ns", 10, 2000.0));
-        assert_eq!((recreate.p50_interval, recreate.ratio), (Some([2000.0, 2000.0].into()), Some(2.0)));
+        assert_eq!((recreate.metric.as_str(), recreate.rounds, recreate.level), ("nmi_handler_ns", 10, 2000.0));
+        assert_eq!((recreate.level_interval, recreate.ratio), (Some([2000.0, 2000.0].into()), Some(2.0)));
         assert!(recreate.ratio_interval.is_some_and(|interval| !interval.excludes(2.0)));
         assert_eq!((recreate.base.as_deref(), &found[3].base, found[3].ratio), (Some("floor"), &None, None));
         let few = of(&fixture::document(3), NMI_HANDLER.key);
         let table = crate::table::report(std::slice::from_ref(&document), true).text(100);
         let of = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(of("recreate").contains("2.00 µs") && of("recreate").contains("2.000 ["), "{table}");
-        assert_eq!((few[0].p50_interval, few[0].ratio_interval), (None, None));
+        assert_eq!((few[0].level_interval, few[0].ratio_interval), (None, None));
         document.conclude(NMI_HANDLER.key);
         assert_eq!((document.answer.len(), document.exit), (4, Some(0)));
         for change in [
@@ -126,6 +128,11 @@ mod tests {
             let mut doubtful = document.clone();
             change(&mut doubtful);
             assert_eq!(exit(&doubtful), Exit::Inconclusive);
+        }
+        // That one guest livelocks is an answer beside two others.
+        for (arm, wanted) in [("recreate", Exit::Done), ("reuse", Exit::Inconclusive)] {
+            document.warnings.push(Warning { arm: Some(arm.to_owned()), ..Warning::of_all(LIVELOCK, "") });
+            assert_eq!(exit(&document), wanted);
         }
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::document::warnings::LIVELOCK;
-use crate::document::{Arm, Document, Experiment};
+use crate::document::warnings::{LIVELOCK, NO_FIGURE};
+use crate::document::{Arm, Document, Experiment, Warning};
 use crate::metric::Metric;
 use crate::paired::{self, MIN_ROUNDS, Ratio};
 use crate::stats::interval::Interval;
@@ -84,8 +84,8 @@ pub fn regrets<E: Experiment>(
     for arm in document.arms.iter().filter(|arm| arm.is_strategy()) {
         if let Some(why) = &arm.not_available {
             lack(&arm.name, why.clone(), false);
-        } else if livelocks(document, &arm.name) {
-            lack(&arm.name, "its guest livelocks: no period is ever whole".to_owned(), false);
+        } else if let Some(why) = no_figure(document, &arm.name) {
+            lack(&arm.name, why.message.clone(), why.code != LIVELOCK);
         } else if contenders(document, metric).any(|one| one.name == arm.name) {
             names.push(arm.name.as_str());
         } else {
@@ -116,9 +116,15 @@ pub fn regrets<E: Experiment>(
     (regrets, lacks)
 }
 
+/// Returns the warning that says why an arm has no figure.
+fn no_figure<'a, E: Experiment>(document: &'a Document<E>, arm: &str) -> Option<&'a Warning> {
+    let is_its = |one: &&Warning| one.arm.as_deref().is_none_or(|own| own == arm) && NO_FIGURE.contains(&&*one.code);
+    document.warnings.iter().find(is_its)
+}
+
 /// Returns whether an arm's guest gets no period whole: it is no choice for this workload.
 pub(crate) fn livelocks<E: Experiment>(document: &Document<E>, arm: &str) -> bool {
-    document.warnings.iter().any(|warning| warning.code == LIVELOCK && warning.arm.as_deref() == Some(arm))
+    no_figure(document, arm).is_some_and(|why| why.code == LIVELOCK)
 }
 
 /// Returns the strategies of a run that a ranking may name: those with figures that nothing makes doubtful.

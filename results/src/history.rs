@@ -275,8 +275,8 @@ pub fn report(history: &History) -> Report {
         let runs = plural(all.iter().map(|series| series.points.len()).max().unwrap_or(0), "run");
         let against = all.iter().find_map(|series| series.against.as_deref());
         let what = against.map_or("median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
-        let caption = format!("{}: {runs} by {}, p50 {what}", all[0].label, history.order);
-        let mut table = Table::new(HEADER).keys(2).left(6).left(7).caption(caption.clone());
+        report.heading(format!("{}: {runs} by {}, p50 {what}", all[0].label, history.order));
+        let mut table = Table::new(HEADER).keys(2).left(6).left(7);
         let mut notes = Vec::new();
         for (series, change) in all.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
         {
@@ -302,7 +302,6 @@ pub fn report(history: &History) -> Report {
         if all.iter().any(|series| !series.changes.is_empty()) {
             report.table(table);
         } else {
-            report.note(caption);
             report.note(if are_short(all) {
                 format!("too few runs: change points need {MIN_VALUES}")
             } else {
@@ -342,15 +341,13 @@ mod tests {
     }
 
     /// Returns the arm, the place, the revision and the size of each change.
-    fn changes(found: &History) -> Vec<(&str, usize, &str, f64)> {
-        let of =
-            |one: &'_ Series| one.changes.iter().map(|change| (change.point.index, change.clone())).collect::<Vec<_>>();
+    fn changes<'a>(found: &'a History) -> Vec<(&'a str, usize, &'a str, f64)> {
         let main = found.series.iter().filter(|series| series.metric == "nmi_handler_ns");
-        let of = main.flat_map(|series| of(series).into_iter().map(move |(at, change)| (series, at, change)));
-        of.map(|(series, at, change)| {
-            (series.arm.as_str(), at, series.points[at].revision.as_str(), change.point.change.unwrap())
-        })
-        .collect()
+        let all = main.flat_map(|series| series.changes.iter().map(move |change| (series, change.point)));
+        let of = |(series, ChangePoint { index, change, .. }): (&'a Series, ChangePoint)| {
+            (series.arm.as_str(), index, series.points[index].revision.as_str(), change.unwrap())
+        };
+        all.map(of).collect()
     }
 
     #[test]

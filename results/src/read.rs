@@ -5,6 +5,7 @@
 //! folder is left out beside those that are, and named; nothing is passed without it ([`ends`]) unless it is [foreign](is_foreign).
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::{Error, Exit};
 use crate::open::{self, Bounded};
+use crate::table::ranking::by_reason;
 
 /// Largest result document that is read.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
@@ -55,7 +57,7 @@ pub fn found<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
 /// # Errors
 /// Returns the errors of [`document`].
 pub fn of_file<E: Experiment>(path: &Path, file: io::Result<Bounded>) -> Result<Document<E>, Error> {
-    of_text(path, &file.and_then(open::text).map_err(|error| refuse(path, error.to_string()))?)
+    of_text(path, &file.and_then(open::text).map_err(|error| refuse(path.display(), error.to_string()))?)
 }
 
 /// Makes a document of what `path` holds, and checks it.
@@ -67,11 +69,11 @@ pub fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document<E>, Er
         // The slower reader says where it fails, which of another schema says nothing.
         let found = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text));
         let other = || serde_json::from_str::<Value>(text).ok().and_then(|value| other_schema(&value["schema"]));
-        found.map_err(|error| refuse(path, other().unwrap_or_else(|| error.to_string())))
+        found.map_err(|error| refuse(path.display(), other().unwrap_or_else(|| error.to_string())))
     });
     let mut document: Document<E> = read?;
     path.clone_into(&mut document.path);
-    check(&document).map_err(|why| refuse(path, why))?;
+    check(&document).map_err(|why| refuse(path.display(), why))?;
     Ok(document)
 }
 
@@ -101,10 +103,13 @@ fn other_schema(schema: &Value) -> Option<String> {
     (!schema.is_null() && name != SCHEMA).then(|| format!("its schema is {name}, and not {SCHEMA}"))
 }
 
+/// How a refusal begins.
+const CANNOT_USE: &str = "cannot use ";
+
 /// Exit 2 for a file or folder.
-fn refuse(path: &Path, why: impl Into<String>) -> Error {
+fn refuse(path: impl Display, why: impl Into<String>) -> Error {
     Error::usage(
-        format!("cannot use {}", path.display()),
+        format!("{CANNOT_USE}{path}"),
         why,
         "give a result of this version of vpmu: a file, a folder, or a baseline's name",
     )
@@ -181,17 +186,13 @@ pub fn gather(source: &Path) -> Result<Found, Error> {
 /// # Errors
 /// Exit 2: the folder cannot be read, or has no document.
 pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
-    let unreadable = |error: io::Error| refuse(dir, error.to_string());
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && path.extension().is_some_and(|extension| extension == "json") {
-            paths.push(path);
-        }
-    }
+    let unreadable = |error: io::Error| refuse(dir.display(), error.to_string());
+    let entries = std::fs::read_dir(dir).map_err(unreadable)?;
+    let mut paths = entries.map(|entry| Ok(entry.map_err(unreadable)?.path())).collect::<Result<Vec<_>, Error>>()?;
+    let is_hidden = |path: &Path| path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    paths.retain(|path| !is_hidden(path) && path.extension().is_some_and(|extension| extension == "json"));
     paths.sort();
-    if paths.is_empty() { Err(refuse(dir, "it has no .json in it")) } else { Ok(paths) }
+    if paths.is_empty() { Err(refuse(dir.display(), "it has no .json in it")) } else { Ok(paths) }
 }
 
 /// Every sound document of a folder ([`files`]), in the order of their start, each read as by [`record`] and once. Runs of one
@@ -234,7 +235,13 @@ pub fn folder(dir: &Path) -> Result<Found, Error> {
 
 /// The refusal of a document that is there twice.
 pub fn copied(path: &Path, first: &Path) -> Error {
-    refuse(path, format!("it is a copy of {}", first.display()))
+    refuse(format!("{} (of {})", path.display(), first.display()), "a copy")
+}
+
+/// Says which documents are left out, those of one reason in a line; `all`: it names all of them.
+pub fn left_out<'a>(refused: impl IntoIterator<Item = &'a Error>, all: bool) -> Vec<String> {
+    let line = |Error { what, why, .. }: &Error| format!("{}: {why}", what.trim_start_matches(CANNOT_USE));
+    by_reason(&refused.into_iter().map(line).collect::<Vec<_>>(), all)
 }
 
 /// Returns whether both are the same run: no two runs take the same time to the nanosecond.
@@ -317,7 +324,7 @@ mod tests {
         };
         found(1, "", 0);
         std::fs::copy(&path, &copy).unwrap();
-        found(1, "a copy of", 0);
+        found(1, "(of ", 0);
         std::fs::write(&copy, changed(|d| d["started_unix"] = json!(5))).unwrap();
         assert_eq!(found(2, "", 0)[0].started_unix, 5);
         let older = changed(|d| d["schema"] = json!("vpmu-result/2"));

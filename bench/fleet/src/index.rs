@@ -250,7 +250,7 @@ mod tests {
             assert_eq!((found.read, lines.len(), found.runs.len()), (read, 3, 5), "{lines:?}");
             assert!(lines[0].contains("000.json") && lines[0].contains("vpmu-result/2"), "{lines:?}");
             assert!(lines[1].contains("002.json") && lines[1].contains("EOF"), "{lines:?}");
-            assert!(lines[2].contains("copy.json: it is a copy of") && lines[2].contains("001.json"), "{lines:?}");
+            assert!(lines[2].contains("copy.json (of ") && lines[2].contains("001.json): a copy"), "{lines:?}");
         }
         // Mended, it is read; an absent one is named.
         fs::write(dir.path().join("002.json"), document(2, |_| {})).unwrap();

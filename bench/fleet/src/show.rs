@@ -49,13 +49,9 @@ pub fn groups<R, K: PartialEq>(rows: &[R], name: impl Fn(&R) -> K) -> Vec<(K, Ve
     groups
 }
 
-fn hosts((class, rows): (String, Vec<&HostRow>)) -> Table {
-    let caption = format!(
-        "{class}: hosts against their median, all arms together; 95 % by t over runs. z: by the median absolute deviation of the \
-         class and the host's own error. Apart: p below {BY_CHANCE} (t, Benjamini-Hochberg over hosts), and {} % or more",
-        percent(APART)
-    );
-    let mut table = Table::new(["host", "level", "z", "runs", "stands"]).caption(caption).cut().left(4);
+fn hosts((class, rows): (String, Vec<&HostRow>)) -> (String, Table) {
+    let heading = format!("{class}: hosts against their median, all arms together; 95 % by t over runs");
+    let mut table = Table::new(["host", "level", "z", "runs", "stands"]).cut().left(4);
     for host in rows {
         table.add_row([
             host.host.clone(),
@@ -65,17 +61,17 @@ fn hosts((class, rows): (String, Vec<&HostRow>)) -> Table {
             stands(host).to_owned(),
         ]);
     }
-    table
+    (heading, table)
 }
 
-fn levels((name, rows): (String, Vec<&LevelRow>)) -> Table {
-    let caption = format!("{name}: each host one block; 95 % by t over hosts");
-    let mut table = Table::new(["arm", "metric", "mean over hosts", "hosts", "runs"]).caption(caption).cut().keys(2);
+fn levels((name, rows): (String, Vec<&LevelRow>)) -> (String, Table) {
+    let heading = format!("{name}: each host one block; 95 % by t over hosts");
+    let mut table = Table::new(["arm", "metric", "mean over hosts", "hosts", "runs"]).cut().keys(2);
     for row in rows {
         let Question { arm, metric, .. } = &row.question;
         table.add_row([arm.clone(), metric.clone(), level(row), row.hosts.to_string(), row.runs.to_string()]);
     }
-    table
+    (heading, table)
 }
 
 /// Returns how far a campaign is: what its elements wait for, and those that need a look, failed ones first.
@@ -102,7 +98,7 @@ pub fn progress(standing: &Standing) -> Report {
     if !table.is_empty() {
         report.table(table);
     }
-    report.suite("elements", standing.elements.iter().map(element_case).collect());
+    report.suites.push(("elements".to_owned(), standing.elements.iter().map(element_case).collect()));
     report
 }
 
@@ -131,10 +127,17 @@ pub fn report(analysis: &Analysis) -> Report {
     let mut report = Report { verdict, ..Report::new("vpmu fleet") };
     let of_hosts = groups(&analysis.hosts, |host| host.class.clone()).into_iter().map(hosts);
     let name = |row: &LevelRow| format!("{}, {}", row.question.setting, row.question.class);
-    for table in of_hosts.chain(groups(&analysis.levels, name).into_iter().map(levels)) {
+    for (heading, table) in of_hosts.chain(groups(&analysis.levels, name).into_iter().map(levels)) {
+        report.heading(heading);
         report.table(table);
-        report.gap();
     }
+    report.notes((!analysis.hosts.is_empty()).then(|| {
+        format!(
+            "z: by the median absolute deviation of the class and the host's own error; apart: p below {BY_CHANCE} (t, Benjamini-Hochberg \
+             over hosts), and {} % or more",
+            percent(APART)
+        )
+    }));
     let left_out =
         |(why, count): (&String, &usize)| format!("left out: {} as not whole: {why}", plural(*count, "figure"));
     report.notes(analysis.left_out.iter().map(left_out));
@@ -145,7 +148,7 @@ pub fn report(analysis: &Analysis) -> Report {
         verdict: Some(host.verdict()),
         message: format!("{}: {} over {} runs", stands(host), change(host.level, host.interval), host.runs),
     };
-    report.suite("hosts", analysis.hosts.iter().map(case).collect());
+    report.suites.push(("hosts".to_owned(), analysis.hosts.iter().map(case).collect()));
     report
 }
 

@@ -6,14 +6,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Folds a count of another vCPU or round into one of the same kind.
-macro_rules! fold {
-    (sum, $all:expr, $one:expr) => {
-        $all = $all.saturating_add($one)
-    };
-    (max, $all:expr, $one:expr) => {
-        $all = if $all > $one { $all } else { $one }
-    };
+/// Folds a count of another vCPU or round into one that adds up.
+const fn sum(all: u64, one: u64) -> u64 {
+    all.saturating_add(one)
+}
+
+/// Folds a count of another vCPU or round into one of which the most counts.
+const fn max(all: u64, one: u64) -> u64 {
+    if all > one { all } else { one }
 }
 
 /// Defines [`Counts`] and [`CountColumns`]. An entry has its meaning, its name, and `sum` or `max` over vCPUs and
@@ -35,7 +35,7 @@ macro_rules! counts {
         impl Counts {
             /// Adds the counts of another part of the vCPU, of another vCPU or of another round.
             pub const fn merge(&mut self, other: &Self) {
-                $( fold!($fold, self.$name, other.$name); )*
+                $( self.$name = $fold(self.$name, other.$name); )*
             }
 
             /// Returns the counts that have a key of their own in documents, the others being 0.

@@ -47,20 +47,11 @@ impl FromStr for CpuList {
 
 impl fmt::Display for CpuList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0.as_slice();
-        let mut comma = "";
-        while let [first, ..] = *rest {
-            let run = rest.iter().zip(first..).take_while(|&(&cpu, expected)| cpu == expected).count();
-            let last = rest[run - 1];
-            if run == 1 {
-                write!(f, "{comma}{first}")?;
-            } else {
-                write!(f, "{comma}{first}-{last}")?;
-            }
-            comma = ",";
-            rest = &rest[run..];
-        }
-        Ok(())
+        let runs = self.0.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            one => one.iter().map(u32::to_string).collect(),
+        });
+        f.write_str(&runs.collect::<Vec<_>>().join(","))
     }
 }
 

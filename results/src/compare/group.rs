@@ -142,7 +142,7 @@ pub(super) fn pairs<'a>(
     for (which, left) in SIDES.into_iter().zip([&bases, &news]) {
         notes.extend(left.values().map(|records| {
             let (label, documents) = (group_label(records[0]), plural(records.len(), "document"));
-            format!("only in {which}: {label} ({documents}), not compared; a folder of its own leaves it out")
+            format!("{label} ({documents}): only in {which}, not compared; a folder of its own leaves it out")
         }));
     }
     let is_known = |left: &Vec<&Record>| pairs.iter().any(|pair| pair.sides[0][0].experiment == left[0].experiment);

@@ -144,7 +144,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         if own.is_empty() { error } else { same }
     })?;
     request.check(&pairs.iter().flat_map(Pair::all).collect::<Vec<_>>())?;
-    let left_out = |record: &Record| format!("left out of NEW, as it is a run of BASE: {}", record.path.display());
+    let left_out = |record: &Record| format!("{}: left out of NEW, as it is a run of BASE", record.path.display());
     notes.extend(own.into_iter().map(left_out));
     let mut missing = lacks.then(|| "NEW lacks a workload that BASE has".to_owned());
     let (mut groups, mut unlike) = (Vec::new(), BTreeSet::new());

@@ -218,8 +218,8 @@ mod tests {
         let beside = |run: Record| compare(("a", one(&base)), ("b", &[run, other.clone()]), &request()).unwrap();
         let found = beside(record(20, 6, |_, round| ns(round + 3)));
         assert_eq!((found.exit, found.unlike.len()), (0, 0), "{}", text(&found));
-        let notes: Vec<&String> = found.notes.iter().filter(|note| note.starts_with("only in NEW: ")).collect();
-        assert!(notes.len() == 1 && notes[0].contains("sim:bare-metal, 1 vCPU (1 document)"), "{notes:?}");
+        let note = "sim:bare-metal, 1 vCPU (1 document): only in NEW, ";
+        assert_eq!(found.notes.iter().filter(|one| one.contains(note)).count(), 1, "{:?}", found.notes);
         // Beside it NEW has nothing but BASE's own run.
         let error = compare(("a", one(&base)), ("b", &[base.clone(), other.clone()]), &request()).unwrap_err();
         assert!(error.exit == Exit::Inconclusive && error.why.contains("is also in a"), "{error}");
@@ -362,7 +362,7 @@ mod tests {
         let fewer = with(10, 6, |value| drop(value["arms"].as_array_mut().unwrap().remove(0)));
         let found = of(&base, &fewer);
         assert_eq!(said(&found, "recreate"), (3, Verdict::Inconclusive));
-        assert!(found.notes.iter().any(|note| note.contains("only in BASE: arm recreate")));
+        assert!(found.notes.iter().any(|note| note.contains("arm recreate: only in BASE")));
         assert!(found.verdict.starts_with("inconclusive: only in BASE: arm recreate; "), "{}", found.verdict);
         let (text, both) = (text(&found), |line: &str| line.starts_with("recreate  "));
         assert!(!text.lines().any(both) && text.contains("one-sided: NEW has no rounds"), "{text}");
@@ -388,7 +388,18 @@ mod tests {
         // Two experiments in a folder are compared each with its own kind; one without a counterpart is said.
         let found = compare(("a", &[base.clone(), other]), ("b", one(&next)), &request()).unwrap();
         assert_eq!((found.exit, found.groups.len()), (3, 1));
-        assert!(found.notes[0].starts_with("only in BASE: nmi-latency, sampling10/ftest"));
+        assert!(found.notes[0].starts_with("nmi-latency, sampling10/ftest"), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn notes_of_one_reason_are_one_and_no_more_than_ten_are_shown_unless_all_are_asked_for() {
+        let mut found = of(&record(4, 5, |_, round| ns(round)), &record(4, 6, |_, round| ns(round)));
+        found.notes = (10..30).flat_map(|n| [format!("{n}.json: a copy"), format!("reason {n}")]).collect();
+        let short = report(&found, false).text(200);
+        assert!(short.contains("reuse-lazy nmi_handler_ns: inconclusive: too few rounds"), "{short}");
+        assert!(short.contains("note: 10.json, 11.json, 12.json, 13.json and 16 more: a copy\n"), "{short}");
+        assert!(short.contains("reason 10\n") && !short.contains("reason 29"), "{short}");
+        assert!(short.contains("more notes: -v\nBASE a (") && text(&found).contains("reason 29"), "{short}");
     }
 
     #[test]

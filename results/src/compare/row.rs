@@ -144,7 +144,7 @@ impl Row {
     pub(super) fn sides(&self) -> Both<String> {
         [&self.base, &self.new].map(|side| match (self.question, side.value) {
             (_, None) => layout::dash(),
-            (Question::OneArm, Some(ratio)) => format!("× {ratio:.3}"),
+            (Question::OneArm, Some(ratio)) => format!("× {}", layout::ratio(ratio)),
             (Question::Counts, Some(count)) => format!("{count:.3}"),
             (_, Some(level)) => layout::value(&self.metric, level),
         })

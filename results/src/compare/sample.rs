@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 
 use super::group::{Both, Pair, SIDES};
-use crate::document::{Arm, Record};
+use crate::document::{Arm, Record, arm_names};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, are_few};
@@ -84,21 +84,14 @@ type Found = (Vec<Sample>, Option<String>);
 pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> Found {
     let reference = pair.reference;
     let spoilt = reference.and_then(|name| Some(format!("{name}, which it is divided by: {}", pair.doubt(name)?)));
-    let mut names: Vec<&String> = Vec::new();
-    for arm in pair.all().flat_map(|record| &record.arms) {
-        if asked(&request.arms, &arm.name) && !names.contains(&&arm.name) {
-            names.push(&arm.name);
-        }
-    }
     let (mut found, mut missing) = (Vec::new(), None);
-    for name in names {
+    for name in arm_names(pair.all()).into_iter().filter(|name| asked(&request.arms, name)) {
         let arms = pair.sides.each_ref().map(|side| side.iter().filter_map(|one| one.arm(name)).collect::<Vec<_>>());
         if let Some(lacks) = arms.iter().position(Vec::is_empty) {
             let other = SIDES[1 - lacks];
             let remedy = if pair.turns { alike(pair) } else { "; --arm LIST compares only what both have".to_owned() };
-            let note = format!("only in {other}: arm {name}");
-            notes.push(format!("{note}{remedy}"));
-            missing = Some(note);
+            notes.push(format!("arm {name}: only in {other}{remedy}"));
+            missing = Some(format!("only in {other}: arm {name}"));
         }
         let all = || arms.iter().flatten();
         let mut metrics: BTreeSet<&String> = all().flat_map(|arm| arm.metrics.keys()).collect();
@@ -124,7 +117,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             let lacks = sides.iter().position(Vec::is_empty);
             let lacks = lacks.map(|at| format!("one-sided: {} has no rounds of it", SIDES[at]));
             let doubt = lacks.or_else(|| not_whole.clone());
-            Sample { arm: name.clone(), metric: metric.clone(), sides, doubt }
+            Sample { arm: name.to_owned(), metric: metric.clone(), sides, doubt }
         };
         let of_arm: Vec<Sample> = metrics.into_par_iter().map(of_metric).collect();
         found.extend(of_arm.into_iter().filter(|one| one.sides.iter().any(|side| !side.is_empty())));

@@ -1,31 +1,27 @@
 //! A comparison as a report: tables for a terminal or a pull request, with everything that limits them, and a case for each row.
 
+use std::collections::BTreeMap;
+
 use super::judge::{Comparison, Group, Side};
 use super::row::{Question, Row};
 use crate::junit::Case;
-use crate::table::layout::{self, change, dash, plural};
-use crate::table::{Part, Report, Table};
+use crate::table::layout::{change, dash, plural};
+use crate::table::ranking::by_reason;
+use crate::table::{Report, Table};
 use crate::verdict::Verdict;
 
 /// The verdict is beside the change, so that a narrow terminal does not part them.
-const HEADER: [&str; 7] = ["arm", "metric", "change", "verdict", "BASE", "NEW", "p (adj.)"];
-const LEGEND: &str = "p: t-test over guests or runs, Holm-adjusted";
+const HEADER: [&str; 6] = ["arm", "metric", "change", "verdict", "BASE", "NEW"];
+/// Most notes, unless all are asked for.
+const NOTES: usize = 10;
 
 fn shown_change(row: &Row) -> String {
     row.change.map_or_else(dash, |share| change(share, row.change_interval))
 }
 
-fn cells(row: &Row) -> [String; 7] {
+fn cells(row: &Row) -> [String; 6] {
     let [base, new] = row.sides();
-    [
-        row.arm.clone(),
-        row.metric.clone(),
-        shown_change(row),
-        row.word().to_owned(),
-        base,
-        new,
-        row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p),
-    ]
+    [row.arm.clone(), row.metric.clone(), shown_change(row), row.word().to_owned(), base, new]
 }
 
 fn case(row: &Row) -> Case {
@@ -54,49 +50,50 @@ fn heading(group: &Group) -> String {
     format!("{label}: p50{against}, {a} and {b} rounds{runs}; 95 % intervals")
 }
 
-/// Adds these rows to a report, as a table and as cases; `all`: with the rows that are not judged, and with counts that are the same.
-fn add(report: &mut Report, heading: &str, suite: &str, rows: &[Row], all: bool) {
-    let mut table = Table::new(HEADER).keys(2).left(3).caption(heading);
-    // Of an arm of one side there is nothing to show but that, which a note says.
-    let both = |row: &&Row| row.base.n > 0 && row.new.n > 0 && (all || row.is_news());
-    rows.iter().filter(both).for_each(|row| table.add_row(cells(row)));
-    report.table(table);
-    let judged = rows.iter().filter(|row| all || row.verdict != Verdict::NotJudged);
-    report.suite(suite, judged.map(case).collect());
-}
-
-/// Returns the comparison as it is shown; `all`: with the rows that are not judged, and with counts that are the same.
+/// Returns the comparison as it is shown; `all`: with the rows that are not judged, counts that are the same, and every note.
 pub fn report(comparison: &Comparison, all: bool) -> Report {
     let mut report = Report::new("vpmu compare");
     for group in &comparison.groups {
-        add(&mut report, &heading(group), &group.label, &group.rows, all);
+        let mut table = Table::new(HEADER).keys(2).left(3);
+        // Of an arm of one side there is nothing to show but that, which a note says.
+        let both = |row: &&Row| row.base.n > 0 && row.new.n > 0 && (all || row.is_news());
+        group.rows.iter().filter(both).for_each(|row| table.add_row(cells(row)));
+        report.heading(heading(group));
+        report.table(table);
+        let judged = group.rows.iter().filter(|row| all || row.verdict != Verdict::NotJudged);
+        report.suites.push((group.label.clone(), judged.map(case).collect()));
     }
-    let rows: Vec<&Row> = comparison.rows().collect();
-    report.notes(remarks(&rows));
-    report.notes(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
-    report.notes(comparison.notes.iter().map(|line| format!("note: {line}")));
-    report.note(LEGEND);
-    let of = |side: &Side| format!("{} ({})", side.source, side.revisions.join(", "));
+    let mut notes = remarks(&comparison.rows().collect::<Vec<_>>(), all);
+    notes.extend(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
+    notes.extend(by_reason(&comparison.notes, all).into_iter().map(|line| format!("note: {line}")));
+    if !all && notes.len() > NOTES {
+        let more = notes.split_off(NOTES - 1).len();
+        notes.push(format!("{more} more notes: -v"));
+    }
+    report.notes(notes);
+    let of = |side: &Side| match &side.revisions[..] {
+        [one] => format!("{} ({})", side.source, one.chars().take(12).collect::<String>()),
+        many => format!("{} ({})", side.source, plural(many.len(), "revision")),
+    };
     let (base, new) = (&comparison.base, &comparison.new);
-    report.parts.push(Part::Sources(format!("BASE {}, NEW {}, host: {}.", of(base), of(new), new.host)));
+    report.note(format!("BASE {}, NEW {}, host: {}", of(base), of(new), new.host));
     report.verdict = Some((comparison.exit(), comparison.verdict.clone()));
     report
 }
 
-/// Returns lines about rows that are inconclusive, those of one reason together, and about counts that are not shown.
-fn remarks(rows: &[&Row]) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut open: Vec<(&Row, usize)> = Vec::new();
-    for row in rows.iter().filter(|row| !row.why.is_empty()) {
-        match open.iter_mut().find(|(first, _)| first.why == row.why && first.verdict == row.verdict) {
-            Some((_, more)) => *more += 1,
-            None => open.push((row, 0)),
-        }
-    }
-    for (row, more) in open {
-        let more = if more > 0 { format!(" and {}", plural(more, "other row")) } else { String::new() };
-        lines.push(format!("{}, {}{more}: {}: {}", row.arm, row.metric, row.word(), row.why));
-    }
+/// Returns lines about rows that are inconclusive, those of one kind of reason together, and about counts that are not shown.
+fn remarks(rows: &[&Row], all: bool) -> Vec<String> {
+    // Reasons of one kind are alike up to their first figure; the widest interval's is that of most.
+    let kind = |row: &Row| (row.word(), row.why.split(|c: char| c.is_ascii_digit()).next().map(str::to_owned));
+    let high = |row: &Row| row.change_interval.map_or(0.0, |interval| interval.high);
+    let mut open: Vec<&Row> = rows.iter().copied().filter(|row| !row.why.is_empty()).collect();
+    open.sort_by(|a, b| high(a).total_cmp(&high(b)));
+    let widest: BTreeMap<_, &Row> = open.iter().map(|row| (kind(row), *row)).collect();
+    let line = |row: &&Row| {
+        let why = if all { &row.why } else { &widest[&kind(row)].why };
+        format!("{} {}: {}: {why}", row.arm, row.metric, row.word())
+    };
+    let mut lines = by_reason(&open.iter().map(line).collect::<Vec<_>>(), all);
     let counts = || rows.iter().filter(|row| row.question == Question::Counts);
     let same = counts().filter(|row| row.verdict == Verdict::NoChange).count();
     if same > 0 {

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::arm::Arm;
+use super::arm::{Arm, ArmKind};
 use super::parameters::Parameters;
 use crate::error::Error;
 use crate::host::HostFacts;
@@ -113,6 +113,17 @@ pub struct Document<E: Experiment = GuestRun> {
     pub exit: Option<u8>,
 }
 
+/// Returns the names of the arms of documents, each once, in their order.
+pub(crate) fn arm_names<'a>(documents: impl Iterator<Item = &'a Record>) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for arm in documents.flat_map(|document| &document.arms) {
+        if !names.contains(&&*arm.name) {
+            names.push(&*arm.name);
+        }
+    }
+    names
+}
+
 /// A document of any experiment.
 pub type Record = Document<Any>;
 
@@ -135,6 +146,11 @@ impl<E: Experiment> Document<E> {
     /// Returns whether a trace was replayed on a model: its figures are the host's work.
     pub fn is_replayed(&self) -> bool {
         self.arms.iter().any(|arm| arm.metrics.contains_key(metric::HOST_WORK.key))
+    }
+
+    /// Returns the arm that the others are compared with: the floor, else the first.
+    pub fn base(&self) -> Option<&Arm> {
+        self.arms.iter().find(|arm| arm.kind == ArmKind::Floor).or(self.arms.first())
     }
 
     /// Returns the arm of that name.

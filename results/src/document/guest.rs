@@ -20,12 +20,12 @@ pub struct Answer {
     pub rounds: u64,
     /// The arm ended each of its turns as it should, and none of its counts raises doubts.
     pub whole: bool,
-    /// Median over rounds of each round's median, of a replay the mean of its parts. Those of
+    /// Median over rounds of each round's median (p50), of a replay the mean over its parts. Those of
     /// [`Arm::metrics`](super::Arm::metrics) are of all samples together.
-    pub p50: f64,
+    pub level: f64,
     /// Its 95 % interval; `None` with fewer than five rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p50_interval: Option<Interval>,
+    pub level_interval: Option<Interval>,
     /// The arm that it is compared with: the floor, of stat-setup `auto`, else the first; `None` of that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,

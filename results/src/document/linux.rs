@@ -36,11 +36,6 @@ pub struct LinuxArm {
 }
 
 impl LinuxArm {
-    /// Records of a kind in the perf.data files.
-    pub fn records(&self, kind: &str) -> u64 {
-        self.perf_records.get(kind).copied().unwrap_or(0)
-    }
-
     /// Adds another guest's.
     pub fn add(&mut self, other: &Self) {
         for (kind, count) in &other.perf_records {

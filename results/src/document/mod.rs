@@ -16,6 +16,7 @@ pub mod warnings;
 
 pub use arm::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
 pub use counts::{CountColumns, Counts};
+pub(crate) use envelope::arm_names;
 pub use envelope::{
     Any, Document, Experiment, GUEST_STAT, GuestRun, NMI_LATENCY, Record, SCHEMA, Status, Tool, Warning,
 };

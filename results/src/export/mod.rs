@@ -22,11 +22,11 @@ pub struct Format {
 /// Every format, one row each.
 pub const ALL: [Format; 4] = [
     format("hlog", "HdrHistogram interval log, an interval per arm, tagged with it", hlog::text),
-    format("benchstat", "Go benchmark text, a line per arm, metric and round, for benchstat", |records| {
-        Ok(gobench::text(records))
+    format("benchstat", "Go benchmark text, a line per arm, metric and round, for benchstat", |all| {
+        Ok(gobench::text(all))
     }),
-    format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", |records| {
-        Ok(csv::text(records))
+    format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", |all| {
+        Ok(csv::text(all))
     }),
     format("svg", "A picture, SVG: each strategy's ratio to the floor, with its interval", picture),
 ];

@@ -52,6 +52,13 @@ impl HostFs {
         names
     }
 
+    /// Reads a file of each entry of a directory; returns those that have it, by the entry's name. `file` begins with a slash, or is empty
+    /// where the entries are files.
+    pub(super) fn each(&self, dir: &str, file: &str) -> impl Iterator<Item = (String, String)> {
+        let entries = self.names(dir).into_iter();
+        entries.filter_map(move |name| self.text(&format!("{dir}/{name}{file}")).map(|text| (name, text)))
+    }
+
     /// Returns whether a path exists.
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()

@@ -124,21 +124,13 @@ pub fn mediated(fs: &HostFs) -> Option<bool> {
 
 /// Returns the governors of all CPUs, each once.
 fn governor(fs: &HostFs) -> Option<String> {
-    let dir = "sys/devices/system/cpu";
-    let files = fs.names(dir).into_iter().map(|cpu| format!("{dir}/{cpu}/cpufreq/scaling_governor"));
-    let governors: BTreeSet<String> = files.filter_map(|file| fs.text(&file)).collect();
+    let governors = fs.each("sys/devices/system/cpu", "/cpufreq/scaling_governor");
+    let governors: BTreeSet<String> = governors.map(|(_, governor)| governor).collect();
     (!governors.is_empty()).then(|| governors.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 fn mitigations(fs: &HostFs) -> BTreeMap<String, String> {
-    let dir = "sys/devices/system/cpu/vulnerabilities";
-    fs.names(dir)
-        .into_iter()
-        .filter_map(|name| {
-            let state = fs.text(&format!("{dir}/{name}"))?;
-            (state != "Not affected").then_some((name, state))
-        })
-        .collect()
+    fs.each("sys/devices/system/cpu/vulnerabilities", "").filter(|(_, state)| state != "Not affected").collect()
 }
 
 /// Reads the first line of /proc/stat, of all CPUs together: user nice system idle iowait irq softirq steal, then guest time, which is
@@ -159,14 +151,10 @@ mod tests {
     fn facts_of_a_bare_metal_host() {
         let (_dir, fs) = hosts::tree(&hosts::CASCADE_LAKE);
         let facts = HostFacts::read(&fs);
-        assert_eq!(facts.cpu_signature, Some([6, 85, 7]));
-        assert_eq!(facts.microcode.as_deref(), Some("0x5003604"));
-        assert_eq!(facts.kvm.as_deref(), Some("kvm_intel"));
-        assert_eq!(facts.turbo, Some(false));
-        assert_eq!(facts.nmi_watchdog, Some(true));
-        assert_eq!(facts.tracefs.as_deref(), Some("/sys/kernel/tracing"));
-        assert_eq!(facts.mitigations.len(), 1);
-        assert_eq!(facts.online().unwrap().len(), 80);
+        assert_eq!([facts.microcode.as_deref(), facts.kvm.as_deref()], [Some("0x5003604"), Some("kvm_intel")]);
+        assert_eq!((facts.turbo, facts.nmi_watchdog), (Some(false), Some(true)));
+        assert_eq!((facts.cpu_signature, facts.tracefs.as_deref()), (Some([6, 85, 7]), Some("/sys/kernel/tracing")));
+        assert_eq!((facts.mitigations.len(), facts.online().unwrap().len()), (1, 80));
         assert!(facts.hardware_pmu && facts.invariant_tsc && !facts.virtualized);
     }
 

@@ -82,22 +82,16 @@ fn selected(text: &str) -> Option<String> {
 
 fn deepest_idle(fs: &HostFs) -> Option<IdleState> {
     let dir = "sys/devices/system/cpu/cpu0/cpuidle";
-    let states = fs.names(dir).into_iter().filter(|name| name.starts_with("state"));
-    states
-        .filter(|state| fs.number(&format!("{dir}/{state}/disable")) != Some(1))
-        .filter_map(|state| {
-            Some(IdleState {
-                name: fs.text(&format!("{dir}/{state}/name"))?,
-                exit_latency_us: fs.number(&format!("{dir}/{state}/latency"))?.try_into().ok()?,
-            })
-        })
-        .max_by_key(|state| state.exit_latency_us)
+    let number = |state: &str, file| fs.number(&format!("{dir}/{state}/{file}"));
+    let enabled = fs.each(dir, "/name").filter(|(state, _)| number(state, "disable") != Some(1));
+    let states = enabled.filter_map(|(state, name)| {
+        Some(IdleState { name, exit_latency_us: number(&state, "latency")?.try_into().ok()? })
+    });
+    states.max_by_key(|state| state.exit_latency_us)
 }
 
 pub(super) fn smt_siblings(fs: &HostFs) -> Vec<String> {
-    let dir = "sys/devices/system/cpu";
-    let lists =
-        fs.names(dir).into_iter().filter_map(|cpu| fs.text(&format!("{dir}/{cpu}/topology/thread_siblings_list")));
+    let lists = fs.each("sys/devices/system/cpu", "/topology/thread_siblings_list").map(|(_, list)| list);
     let several = lists.filter(|list| list.parse::<CpuList>().is_ok_and(|cpus| cpus.0.len() > 1));
     several.collect::<BTreeSet<String>>().into_iter().collect()
 }
@@ -133,9 +127,8 @@ mod tests {
         let files: Vec<(&str, &str)> = owned.iter().map(|(path, text)| (path.as_str(), *text)).collect();
         let (_dir, fs) = tree(&files);
         let tuning = HostFacts::read(&fs).tuning;
-        assert_eq!(tuning.thp.as_deref(), Some("madvise"));
+        assert_eq!((tuning.thp.as_deref(), tuning.halt_poll_ns), (Some("madvise"), Some(200_000)));
         assert_eq!((tuning.ksm, tuning.numa_balancing), (Some(true), Some(false)));
-        assert_eq!(tuning.halt_poll_ns, Some(200_000));
         assert_eq!(tuning.deepest_idle, Some(IdleState { name: "C1".to_owned(), exit_latency_us: 2 }));
         assert_eq!(tuning.smt_siblings, ["0,2"]);
         assert_eq!((tuning.siblings(2), tuning.siblings(1)), (vec![0], vec![]));

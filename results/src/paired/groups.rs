@@ -19,14 +19,9 @@ pub struct Groups {
 /// With at least `MIN_GUESTS` guests a group is one guest or several neighbours. With fewer it is a stretch of rounds:
 /// the groups then show how rounds differ, and nothing of how guests do.
 pub fn groups(guests: &[u64]) -> Groups {
-    let mut number = Vec::with_capacity(guests.len());
-    let mut count = 0_usize;
-    for (at, guest) in guests.iter().enumerate() {
-        if at > 0 && guests[at - 1] != *guest {
-            count += 1;
-        }
-        number.push(count);
-    }
+    let each = guests.chunk_by(|one, next| one == next).enumerate();
+    let mut number: Vec<usize> = each.flat_map(|(number, rounds)| rounds.iter().map(move |_| number)).collect();
+    let mut count = number.last().copied().unwrap_or(0);
     // A last guest that was cut short is too little to differ from others.
     let of_last = number.iter().filter(|guest| **guest == count).count();
     if count > 0 && 2 * of_last * count < number.len() - of_last {
@@ -50,8 +45,7 @@ mod tests {
     #[test]
     fn guests_are_kept_whole() {
         let found = groups(&[3, 3, 4, 4, 5, 5, 6, 6, 9]);
-        assert_eq!(found.guests, 5);
-        assert_eq!(found.group, [0, 0, 1, 1, 2, 2, 3, 3, 4]);
+        assert_eq!((found.guests, found.group), (5, vec![0, 0, 1, 1, 2, 2, 3, 3, 4]));
         let many: Vec<u64> = (0..100).map(|round| round / 2).collect();
         let found = groups(&many);
         assert_eq!((found.guests, found.group[99]), (50, 19));

@@ -72,14 +72,9 @@ impl Axis {
 
     /// Returns the place of a value if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
     pub(crate) fn place(&self, value: f64, from: f64, to: f64) -> f64 {
-        from + (to - from) * self.share(value)
-    }
-
-    /// Returns the place of a value between the ends, 0 to 1.
-    fn share(&self, value: f64) -> f64 {
         let scale = |v: f64| if self.log { v.max(f64::MIN_POSITIVE).ln() } else { v };
         let (low, high) = (scale(self.low), scale(self.high));
-        ((scale(value) - low) / (high - low)).clamp(0.0, 1.0)
+        from + (to - from) * ((scale(value) - low) / (high - low)).clamp(0.0, 1.0)
     }
 }
 
@@ -140,14 +135,14 @@ mod tests {
             let axis = Axis::log("", values.clone(), |v| v.to_string());
             assert!(axis.high > axis.low && axis.high.is_finite(), "{values:?}");
             assert!(axis.ticks.iter().all(|(tick, _)| tick.is_finite()));
-            assert!((0.0..=1.0).contains(&axis.share(3.0)));
+            assert!((0.0..=1.0).contains(&axis.place(3.0, 0.0, 1.0)));
         }
     }
 
     #[test]
     fn an_axis_fits_narrow_data_and_its_texts_differ() {
         let axis = Axis::log("", [1.02, 1.06], plain);
-        assert!(axis.share(1.02) < 0.25 && axis.share(1.06) > 0.75, "{} {}", axis.low, axis.high);
+        assert!(axis.place(1.02, 0.0, 1.0) < 0.25 && axis.place(1.06, 0.0, 1.0) > 0.75, "{} {}", axis.low, axis.high);
         let texts: Vec<&String> = axis.ticks.iter().map(|(_, text)| text).collect();
         assert!(texts.len() >= 3 && texts.windows(2).all(|two| two[0] != two[1]), "{texts:?}");
         assert_eq!((plain(1.005), plain(200.0), plain(0.5)), ("1.005".into(), "200".into(), "0.5".into()));

@@ -14,25 +14,22 @@ const NAME: usize = 16;
 /// Most points of a line that are marked.
 const MARKED: usize = 40;
 
-/// A line of a plot, or its only point.
-struct Curve<'a> {
-    name: &'a str,
-    points: Vec<(f64, f64)>,
-}
+/// A line of a plot, or its only point: its name and its points.
+type Curve<'a> = (&'a str, Vec<(f64, f64)>);
 
 /// Returns the curves of a table: a row with points is one, and rows with the same name are one of their values of `x` and `y`.
 fn curves(table: &Table, x: usize, y: usize) -> Vec<Curve<'_>> {
     let mut curves: Vec<Curve<'_>> = Vec::new();
-    for row in table.rows() {
-        let name = row[0].text();
-        let place = curves.iter().position(|curve| curve.name == name).unwrap_or(curves.len());
+    for row in &table.rows {
+        let name = &*row[0].text;
+        let place = curves.iter().position(|(own, _)| *own == name).unwrap_or(curves.len());
         if place == curves.len() {
-            curves.push(Curve { name, points: Vec::new() });
+            curves.push((name, Vec::new()));
         }
-        curves[place].points.extend(row[x].value.zip(row[y].value));
-        curves[place].points.extend(&row[y].points);
+        curves[place].1.extend(row[x].value.zip(row[y].value));
+        curves[place].1.extend(&row[y].points);
     }
-    curves.retain(|curve| !curve.points.is_empty());
+    curves.retain(|(_, points)| !points.is_empty());
     curves
 }
 
@@ -47,19 +44,19 @@ pub(crate) fn lines(
 ) -> Option<Plot> {
     let mut curves = curves(table, x, y);
     curves.truncate(most);
-    let all = || curves.iter().flat_map(|curve| &curve.points);
+    let all = || curves.iter().flat_map(|(_, points)| points);
     let x = axis(all().map(|(x, _)| *x).reduce(f64::max)?);
     let y = Axis::log(value, all().map(|(_, y)| *y), format);
-    let longest = curves.iter().map(|curve| curve.name.chars().count().min(NAME)).max()? as f64;
+    let longest = curves.iter().map(|(name, _)| name.chars().count().min(NAME)).max()? as f64;
     // A name beside its line is bold, and wider than other texts.
     let right = WIDTH - (longest * (CHARACTER + 2.0) + 16.0).max(RIGHT);
     let area = Area { left: LEFT, right, top: TOP + LINE, bottom: BOTTOM };
     let place = |&(a, b): &(f64, f64)| (x.place(a, area.left, right), y.place(b, area.bottom, area.top));
-    let placed: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| curve.points.iter().map(place).collect()).collect();
+    let placed: Vec<Vec<(f64, f64)>> = curves.iter().map(|(_, points)| points.iter().map(place).collect()).collect();
     let ends: Vec<(f64, f64)> = placed.iter().filter_map(|points| points.last().copied()).collect();
     let heights = apart(&ends.iter().map(|end| end.1).collect::<Vec<_>>(), area.top + HALF_LINE, area.bottom);
     let lines = curves.iter().zip(placed).zip(ends.iter().zip(heights));
-    let series = lines.map(|((Curve { name, .. }, points), (end, height))| Series {
+    let series = lines.map(|(((name, _), points), (end, height))| Series {
         name: (*name).to_owned(),
         tip: (*name).to_owned(),
         ink: ink(name),

@@ -23,8 +23,8 @@ pub(crate) fn rows<'t>(
     column: usize,
     base: &str,
 ) -> Option<Plot> {
-    let row = |row: &'t Vec<Cell>| Some((row[0].text(), &row[column], row[column].value?));
-    let mut rows: Vec<Row<'_>> = table.rows().iter().filter_map(row).collect();
+    let row = |row: &'t Vec<Cell>| Some((&*row[0].text, &row[column], row[column].value?));
+    let mut rows: Vec<Row<'_>> = table.rows.iter().filter_map(row).collect();
     rows.sort_by(|a, b| a.2.total_cmp(&b.2));
     let ends = |row: &Row<'_>| row.1.interval.map_or([row.2; 2], Into::into);
     let x = Axis::log(value, rows.iter().flat_map(|row| ends(row).into_iter().chain([row.2, 1.0])), ticks(""));
@@ -33,7 +33,7 @@ pub(crate) fn rows<'t>(
     let character = if title.is_empty() { CHARACTER } else { 14.0 };
     let width = |text: &str, most: usize| text.chars().count().min(most) as f64 * character + HALF_LINE;
     let left = rows.iter().map(|row| width(row.0, NAME)).reduce(f64::max)?;
-    let right = WIDTH - rows.iter().map(|row| width(row.1.text(), TEXT)).fold(RIGHT, f64::max);
+    let right = WIDTH - rows.iter().map(|row| width(&row.1.text, TEXT)).fold(RIGHT, f64::max);
     let top = TOP + LINE + if title.is_empty() { 0.0 } else { LINE + HALF_LINE };
     let area = Area { left, right, top, bottom: top + ROW * rows.len() as f64 };
     let place = |value| x.place(value, left, right);
@@ -45,13 +45,13 @@ pub(crate) fn rows<'t>(
         let text = |x, text, most| (x, middle + HALF_LINE - 2.0, "end", short(text, most));
         Series {
             name: (*name).to_owned(),
-            tip: short(&format!("{name}: {}", cell.text()), 200),
+            tip: short(&format!("{name}: {}", &cell.text), 200),
             ink: ink(name),
             // An interval that is no wider than its ends is not seen.
             path: if high - low > 4.0 { path(&lines.each_ref().map(|line| &line[..])) } else { String::new() },
             dots: vec![(place(*figure), middle)],
             lead: String::new(),
-            texts: vec![text(left - HALF_LINE, name, NAME), text(WIDTH, cell.text(), TEXT)],
+            texts: vec![text(left - HALF_LINE, name, NAME), text(WIDTH, &cell.text, TEXT)],
         }
     });
     let (at, name) = (place(1.0), short(base, NAME));

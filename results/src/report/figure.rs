@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::group::{self, Group, key, title};
-use crate::document::Record;
+use super::group::{key, shown, title};
+use crate::document::{Record, arm_names};
 use crate::error::Error;
 use crate::metric;
 use crate::paired;
@@ -35,12 +35,6 @@ pub(super) struct Figure {
     pub(super) table: Option<Table>,
 }
 
-impl Figure {
-    fn new(title: String, note: String, plot: Option<Plot>, table: Table) -> Option<Self> {
-        Some(Self { title, note, plot: plot?, table: Some(table) })
-    }
-}
-
 /// Returns the sentence of a plot that does not have every arm.
 fn too_many(arms: usize) -> String {
     if arms > ARMS { format!(" {ARMS} of {arms} arms are drawn; the table has all.") } else { String::new() }
@@ -50,7 +44,7 @@ fn too_many(arms: usize) -> String {
 pub(super) fn rounds(record: &Record) -> Option<Figure> {
     let key = record.metric()?;
     let title = format!("{} over rounds", metric::name(key));
-    let (mut table, mut most) = (Table::new(["arm", paired::heading(key), "rounds"]).caption(&title), 0);
+    let (mut table, mut most) = (Table::new(["arm", paired::heading(key), "rounds"]), 0);
     for arm in &record.arms {
         let Some(level) = paired::level(arm, key).filter(|level| level.rounds > 1) else { continue };
         let points: Vec<(f64, f64)> =
@@ -59,17 +53,17 @@ pub(super) fn rounds(record: &Record) -> Option<Figure> {
         let points = points.iter().copied().step_by(points.len().div_ceil(POINTS).max(1)).collect();
         table.add_row([
             arm.name.as_str().into(),
-            Cell::level(key, Some(&level)).with_points(points),
+            Cell { points, ..Cell::level(key, Some(&level)) },
             level.rounds.to_string().into(),
         ]);
     }
     let every = most.div_ceil(POINTS);
     let thinned = if every > 1 { format!(" One round of {every} is drawn.") } else { String::new() };
-    let note = format!("p50 of each round that counts, in order of time.{thinned}{}", too_many(table.rows().len()));
+    let note = format!("p50 of each round that counts, in order of time.{thinned}{}", too_many(table.rows.len()));
     let numbers: Vec<String> = (1..=most).map(|round| round.to_string()).collect();
     let axis = |_| Axis::named("round", &numbers);
     let plot = plot::lines(&title, &table, (0, axis), (1, "p50", plot::ticks(key)), ARMS);
-    Figure::new(title.clone(), note, plot, table)
+    Some(Figure { plot: plot?, title, note, table: Some(table) })
 }
 
 /// Draws the percentile curves of a result; `None` if it has no histogram.
@@ -80,7 +74,7 @@ pub(super) fn percentiles(record: &Record) -> Result<Option<Figure>, Error> {
     let Some(key) = record.metric() else { return Ok(None) };
     let title = format!("Percentiles of {}", metric::name(key));
     let head = ["arm", "values"].map(str::to_owned).into_iter();
-    let mut table = Table::new(head.chain(QUANTILES.map(|share| format!("{} %", 100.0 * share)))).caption(&title);
+    let mut table = Table::new(head.chain(QUANTILES.map(|share| format!("{} %", 100.0 * share))));
     for arm in &record.arms {
         let Some(found) = arm.metrics.get(key) else { continue };
         let histogram = found.decode().map_err(|why| {
@@ -88,17 +82,17 @@ pub(super) fn percentiles(record: &Record) -> Result<Option<Figure>, Error> {
             Error::usage(format!("cannot use {file}"), format!("{} {key}: {why}", arm.name), "restore the file")
         })?;
         let Some(histogram) = histogram.filter(|histogram| !histogram.is_empty()) else { continue };
-        let values = Cell::from(histogram.len().to_string()).with_points(curve(&histogram));
+        let values = Cell { points: curve(&histogram), ..histogram.len().to_string().into() };
         let at = |share| value(key, histogram.value_at_quantile(share).clamp(histogram.min(), histogram.max()) as f64);
         table.add_row([arm.name.as_str().into(), values].into_iter().chain(QUANTILES.map(at).map(Cell::from)));
     }
     let note = format!(
         "All samples of all rounds. Each further nine takes the same room, as in HdrHistogram's plots; both axes are logarithmic.{}",
-        too_many(table.rows().len())
+        too_many(table.rows.len())
     );
     let label = format!("{title}, by arm");
     let plot = plot::lines(&label, &table, (0, Axis::percentile), (1, "latency", plot::ticks(key)), ARMS);
-    Ok(Figure::new(title, note, plot, table))
+    Ok(plot.map(|plot| Figure { title, note, plot, table: Some(table) }))
 }
 
 /// Returns a histogram's curve over 1 / (1 − p), its largest value at the number of values.
@@ -120,13 +114,8 @@ fn by(parameter: &str, about: &str, places: &[(String, &Record)]) -> Option<Figu
     let what = records().find_map(Record::metric)?;
     let title = format!("{} by {parameter}", metric::name(what));
     let head = ["arm", parameter, paired::heading(what), "× floor [95 %]", "p99", "lost"];
-    let mut table = Table::new(head).caption(&title).keys(2).cut();
-    let mut names: Vec<&str> = Vec::new();
-    for name in records().flat_map(|record| record.arms.iter().map(|arm| &*arm.name)) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let mut table = Table::new(head).keys(2).cut();
+    let names = arm_names(records());
     for name in &names {
         // The newest definition of a name is the one drawn.
         let newest = records().filter(|record| record.arm(name).is_some()).max_by_key(|record| record.started_unix)?;
@@ -134,7 +123,7 @@ fn by(parameter: &str, about: &str, places: &[(String, &Record)]) -> Option<Figu
         for (place, (label, record)) in alike {
             let Some(arm) = record.arm(name) else { continue };
             let Some(level) = paired::level(arm, what) else { continue };
-            let floor = group::base(record).filter(|base| base.name != *name);
+            let floor = record.base().filter(|base| base.name != *name);
             let over = floor.and_then(|base| paired::over_runs(record, arm, base, what));
             let p99 = arm.metrics.get(what).and_then(|summary| summary.p99).map(|p99| p99 as f64);
             table.add_row([
@@ -150,17 +139,17 @@ fn by(parameter: &str, about: &str, places: &[(String, &Record)]) -> Option<Figu
     let labels: Vec<String> = places.iter().map(|(label, _)| label.clone()).collect();
     let axis = |_| Axis::named(parameter, &labels);
     let plot = plot::lines(&title, &table, (1, axis), (2, "p50", plot::ticks(what)), ARMS);
-    Figure::new(title, format!("{about}{}", too_many(names.len())), plot, table)
+    Some(Figure { title, note: format!("{about}{}", too_many(names.len())), plot: plot?, table: Some(table) })
 }
 
 /// Draws the p50 of each arm over the newest results of the group; `None` for a single result.
-pub(super) fn over_time(group: &Group<'_>) -> Option<Figure> {
-    let count = group.records.len();
+pub(super) fn over_time(group: &[&Record]) -> Option<Figure> {
+    let count = group.len();
     let label = |number: usize, record: &Record| match record.started_unix {
         0 => (number + 1).to_string(),
         unix => date(unix)[2..10].to_owned(),
     };
-    let newest = group.records.iter().enumerate().skip(count.saturating_sub(RESULTS));
+    let newest = group.iter().enumerate().skip(count.saturating_sub(RESULTS));
     let places: Vec<(String, &Record)> = newest.map(|(number, record)| (label(number, record), *record)).collect();
     let about = if count > RESULTS { format!("The newest {RESULTS} of {count} results.") } else { String::new() };
     by("result, in order of time", &about, &places).filter(|_| count > 1)
@@ -183,11 +172,8 @@ pub(super) fn by_parameter(records: &[Record], most: usize) -> Vec<Figure> {
             families.entry(key(record, without)).or_default().entry(value).or_default().push(record);
         }
         let figure = |family: BTreeMap<u64, Vec<&Record>>| {
-            let places = family.into_iter().filter_map(|(value, mut records)| {
-                records.sort_by_key(|record| record.started_unix);
-                Some((value.to_string(), group::newest(&records)?))
-            });
-            let places: Vec<(String, &Record)> = places.collect();
+            let places: Vec<(String, &Record)> =
+                family.into_iter().map(|(value, records)| (value.to_string(), shown(&records))).collect();
             let last = places.last()?.1;
             let about = format!(
                 "{}; {}. Of each value the newest complete result; hosts may differ in more than it.",

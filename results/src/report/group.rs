@@ -1,16 +1,12 @@
 //! Groups results that belong together: the same experiment with the same parameters, backend and kind of host. A
 //! result has one metric for all of its arms; an arm without it has a dash.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compare::{group_key, group_label};
-use crate::document::{Arm, ArmKind, NMI_LATENCY, Record, Status};
+use crate::document::{NMI_LATENCY, Record, Status};
 use crate::table::ranking::origin;
-
-/// Results of one kind, the oldest first; never empty.
-pub(super) struct Group<'a> {
-    pub(super) records: Vec<&'a Record>,
-}
 
 /// Returns the key that results of one group share, as those that `compare` compares do, ignoring the parameters in `without`.
 pub(super) fn key(record: &Record, without: &[&str]) -> String {
@@ -19,49 +15,39 @@ pub(super) fn key(record: &Record, without: &[&str]) -> String {
     format!("{}\n{}", record.host.class, serde_json::to_string(&what).unwrap_or_default())
 }
 
-/// Returns the groups; that of the newest result first.
-pub(super) fn groups(records: &[Record]) -> Vec<Group<'_>> {
+/// Returns the groups, none of them empty, the oldest result of each first; that of the newest result is the first.
+pub(super) fn groups(records: &[Record]) -> Vec<Vec<&Record>> {
     let mut by_key: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
     for record in records {
         by_key.entry(key(record, &[])).or_default().push(record);
     }
-    let mut groups: Vec<Group<'_>> = by_key.into_values().map(|records| Group { records }).collect();
+    let mut groups: Vec<Vec<&Record>> = by_key.into_values().collect();
     for group in &mut groups {
-        group.records.sort_by_key(|record| record.started_unix);
+        group.sort_by_key(|record| record.started_unix);
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.latest().started_unix));
+    groups.sort_by_key(|group| Reverse(group.last().map(|record| record.started_unix)));
     groups
 }
 
-impl<'a> Group<'a> {
-    /// Returns the newest result.
-    pub(super) fn latest(&self) -> &'a Record {
-        self.records[self.records.len() - 1]
-    }
-
-    /// Returns the result whose figures stand for the group.
-    pub(super) fn shown(&self) -> &'a Record {
-        newest(&self.records).unwrap_or_else(|| self.latest())
-    }
-}
-
-/// Returns the newest complete record, and of those one that is not quick, as far as there are such.
-pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
+/// Returns the result whose figures stand for a group: the newest complete one, and of those one that is not quick, as far as there are
+/// such.
+pub(super) fn shown<'a>(group: &[&'a Record]) -> &'a Record {
     let is_quick = |record: &Record| record.parameters.get("quick").is_some_and(|quick| quick == true);
     let rank = |record: &&&Record| (record.status == Status::Complete, !is_quick(record), record.started_unix);
-    records.iter().max_by_key(rank).copied()
+    group.iter().max_by_key(rank).copied().unwrap_or(group[0])
 }
 
 /// Returns the results of other workloads that the newest group's command measured, too, that of the first first; of most commands none.
-pub(super) fn of_one_command<'a>(groups: &[Group<'a>]) -> Vec<&'a Record> {
-    let Some(newest) = groups.iter().map(Group::shown).find(|record| record.experiment == NMI_LATENCY) else {
+pub(super) fn of_one_command<'a>(groups: &[Vec<&'a Record>]) -> Vec<&'a Record> {
+    let all = || groups.iter().map(|group| shown(group));
+    let Some(newest) = all().find(|record| record.experiment == NMI_LATENCY) else {
         return Vec::new();
     };
     let is_its = |one: &&Record| {
         (&one.experiment, &one.command_line, &one.host.class)
             == (&newest.experiment, &newest.command_line, &newest.host.class)
     };
-    let mut found: Vec<&Record> = groups.iter().map(Group::shown).filter(is_its).collect();
+    let mut found: Vec<&Record> = all().filter(is_its).collect();
     let mut workloads = BTreeSet::new();
     found.retain(|record| workloads.insert(record.parameter("workload")));
     found.sort_by_key(|record| record.started_unix);
@@ -71,14 +57,6 @@ pub(super) fn of_one_command<'a>(groups: &[Group<'a>]) -> Vec<&'a Record> {
 /// Returns a heading for the subject of a record.
 pub(super) fn title(record: &Record) -> String {
     group_label(record) + &origin(record)
-}
-
-/// Returns the arm with which the others are compared: the floor, else the first arm, as far as it has the metric.
-pub(super) fn base(record: &Record) -> Option<&Arm> {
-    let key = record.metric()?;
-    let has = |arm: &&Arm| arm.metrics.contains_key(key);
-    let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
-    if floor.is_some() { floor.filter(has) } else { record.arms.iter().find(has) }
 }
 
 #[cfg(test)]
@@ -93,8 +71,8 @@ mod tests {
         few.started_unix += 10;
         let records = [few, many, other].map(fixture::changed);
         let groups = groups(&records);
-        assert_eq!(groups.iter().map(|group| group.records.len()).collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(groups[0].latest().started_unix, records[0].started_unix);
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(groups[0][1].started_unix, records[0].started_unix);
         assert_eq!(title(&records[2]), "nmi-latency, sampling4/ftest, cpu-clock, 1 vCPU (stand-in cpu-clock)");
     }
 
@@ -112,8 +90,8 @@ mod tests {
             record(95, 4000, false, Status::Interrupted),
         ];
         let found = groups(&records);
-        assert_eq!((found.len(), found[0].latest().started_unix, found[0].shown().started_unix), (1, 4000, 2000));
+        assert_eq!((found.len(), found[0][3].started_unix, shown(&found[0]).started_unix), (1, 4000, 2000));
         let cut = [record(9, 1000, false, Status::Interrupted), record(2, 2000, false, Status::Interrupted)];
-        assert_eq!(groups(&cut)[0].shown().started_unix, 2000);
+        assert_eq!(shown(&groups(&cut)[0]).started_unix, 2000);
     }
 }

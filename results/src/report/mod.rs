@@ -12,7 +12,7 @@ mod page;
 pub use page::page;
 
 use figure::{Figure, date};
-use group::{Group, groups};
+use group::groups;
 use page::{Section, render};
 
 use crate::document::{ArmKind, Document, Record, Status, Tool};
@@ -35,7 +35,9 @@ pub fn html(records: &[Record], title: &str, tool: &Tool) -> Result<String, Erro
     let mut sections = Vec::new();
     // What one command measured by several workloads has one answer.
     let together = group::of_one_command(&groups);
-    groups.sort_by_key(|group| together.iter().position(|one| std::ptr::eq(*one, group.shown())).unwrap_or(usize::MAX));
+    groups.sort_by_key(|group| {
+        together.iter().position(|one| std::ptr::eq(*one, group::shown(group))).unwrap_or(usize::MAX)
+    });
     let documents: Vec<Document> = together.iter().filter_map(|record| record.as_guests()).collect();
     if let [first, ..] = &documents[..] {
         let (host, parts) = (first.host.class.clone(), table::report(&documents, false).parts);
@@ -63,8 +65,8 @@ fn summary(records: &[Record], groups: usize) -> String {
 }
 
 /// Returns the result of a kind as a terminal shows it, the plot of its answer first, what is beyond the answer folded.
-fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
-    let shown = group.shown();
+fn kind(index: usize, group: &[&Record], only: bool) -> Result<Section, Error> {
+    let shown = group::shown(group);
     let mut badges = Vec::new();
     if shown.is_simulated() {
         badges.push("simulated".to_owned());
@@ -74,9 +76,10 @@ fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
     if shown.status != Status::Complete {
         badges.push(shown.status.words().to_owned());
     }
-    if group.records.len() > 1 {
-        let which = if std::ptr::eq(shown, group.latest()) { "the newest" } else { "one" };
-        badges.push(format!("{which} of {}", plural(group.records.len(), "result")));
+    let latest = group[group.len() - 1];
+    if group.len() > 1 {
+        let which = if std::ptr::eq(shown, latest) { "the newest" } else { "one" };
+        badges.push(format!("{which} of {}", plural(group.len(), "result")));
     }
     let mut parts = table::of_record(shown).parts;
     let headings = parts.iter().enumerate().filter(|(_, part)| matches!(part, Part::Heading(_)));
@@ -87,7 +90,7 @@ fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
         // The plot has the heading.
         parts.remove(places[0]);
     }
-    rest.extend(about(group).into_iter().map(|(name, value)| Part::Note(format!("{name}: {value}"))));
+    rest.extend(about(shown, latest).into_iter().map(|(name, value)| Part::Note(format!("{name}: {value}"))));
     let figures = [figure::rounds(shown), figure::percentiles(shown)?, figure::over_time(group)];
     let figures: Vec<Figure> = figures.into_iter().flatten().collect();
     let titles = figures.iter().map(|figure| figure.title.as_str()).collect::<Vec<_>>().join("; ");
@@ -106,7 +109,7 @@ fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
 
 /// Draws the ratios to the floor, or to the first arm, of the first table of a result, below its heading if it is `titled`.
 fn answer(record: &Record, parts: &[Part], titled: bool) -> Option<Figure> {
-    let base = group::base(record)?;
+    let base = record.base()?;
     let title =
         parts.iter().find_map(|part| if let Part::Heading(title) = part { Some(title.clone()) } else { None })?;
     let table = parts.iter().find_map(|part| if let Part::Table(table) = part { Some(table) } else { None })?;
@@ -123,14 +126,13 @@ fn answer(record: &Record, parts: &[Part], titled: bool) -> Option<Figure> {
 /// # Errors
 /// Exit 70: the template is wrong.
 pub fn picture(record: &Record) -> Result<Option<String>, Error> {
-    let floor = group::base(record).filter(|base| base.kind == ArmKind::Floor);
+    let floor = record.base().filter(|base| base.kind == ArmKind::Floor);
     let figure = floor.and_then(|_| answer(record, &table::of_record(record).parts, true));
     figure.map(|figure| plot::standalone(&figure.plot)).transpose()
 }
 
 /// Returns where a result is from.
-fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
-    let (shown, latest) = (group.shown(), group.latest());
+fn about(shown: &Record, latest: &Record) -> Vec<(&'static str, String)> {
     let named = |record: &Record| match record.started_unix {
         0 => record.path.display().to_string(),
         unix => format!("{} UTC, {}", date(unix), record.path.display()),

@@ -109,10 +109,7 @@ pub fn over_groups<T: Copy>(values: &[T], group: &[usize], figure: impl Fn(&[T])
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn mean(values: &[f64]) -> Option<f64> {
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-    }
+    use crate::stats::mean;
 
     #[test]
     fn of_a_mean_it_is_the_textbook_interval() {

@@ -27,12 +27,8 @@ pub enum Place {
 
 /// Formats a column's value for people.
 type Format = fn(f64) -> String;
-/// Nanoseconds, shown in ns, µs, ms or s.
-const NS: Format = time;
 /// A whole number.
 const COUNT: Format = |value| value.to_string();
-/// A mean number.
-const MEAN: Format = ratio;
 
 /// Figures that a column's value is computed from.
 #[derive(Clone, Copy, Debug)]
@@ -126,19 +122,19 @@ use Place::{Advice, Answer, Csv, Latency, Work};
 /// All columns, in the order in which tables have them.
 pub const ALL: &[Column] = &[
     column("count", "values", COUNT, &[Csv], |arm| Some(arm.summary?.count as f64)),
-    column("min_ns", "min", NS, &[Csv], |arm| Some(arm.summary?.min? as f64)),
-    column("p50_ns", "p50", NS, &[Csv], |arm| Some(arm.summary?.p50 as f64)),
-    column("p90_ns", "p90", NS, &[Latency, Csv], |arm| Some(arm.summary?.p90? as f64)),
-    column("p99_ns", "p99", NS, &[Latency, Csv], |arm| Some(arm.summary?.p99? as f64)),
-    column("p99_9_ns", "p99.9", NS, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
-    column("max_ns", "max", NS, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
-    column("mean_ns", "mean", NS, &[Latency, Csv], |arm| arm.summary?.mean),
-    column("opens", "opens", MEAN, &[Answer, Work, Advice], |arm| arm.ops(Some("open")))
+    column("min_ns", "min", time, &[Csv], |arm| Some(arm.summary?.min? as f64)),
+    column("p50_ns", "p50", time, &[Csv], |arm| Some(arm.summary?.p50 as f64)),
+    column("p90_ns", "p90", time, &[Latency, Csv], |arm| Some(arm.summary?.p90? as f64)),
+    column("p99_ns", "p99", time, &[Latency, Csv], |arm| Some(arm.summary?.p99? as f64)),
+    column("p99_9_ns", "p99.9", time, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
+    column("max_ns", "max", time, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
+    column("mean_ns", "mean", time, &[Latency, Csv], |arm| arm.summary?.mean),
+    column("opens", "opens", ratio, &[Answer, Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
-    column("host_ops", "ops", MEAN, &[Answer, Work, Advice], |arm| arm.ops(None))
+    column("host_ops", "ops", ratio, &[Answer, Work, Advice], |arm| arm.ops(None))
         .about("ops: operations on host events, of one or more calls to perf"),
-    column("msr_exits", "exits", MEAN, &[Work], exits).about("exits: MSR exits"),
-    column("held_mean", "held mean", MEAN, &[Advice], |arm| arm.own.events_held.time_mean)
+    column("msr_exits", "exits", ratio, &[Work], exits).about("exits: MSR exits"),
+    column("held_mean", "held mean", ratio, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),
     column("events_held", "held", COUNT, &[Work], most_held).about("held: most host events at once"),
     column("nmis", "NMIs", COUNT, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
@@ -146,14 +142,14 @@ pub const ALL: &[Column] = &[
         .about("off: NMIs in no latency of the handler: the guest's driver was off, or its replay not there yet"),
     column("lost", "lost", COUNT, &[Work], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
-    column("work_slowdown", "work", MEAN, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
+    column("work_slowdown", "work", ratio, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
         .about("work: time that the guest's own work takes while its counters run, in units of its time without them"),
-    column("releases", "releases", MEAN, &[Work], |arm| arm.ops(Some("release")))
+    column("releases", "releases", ratio, &[Work], |arm| arm.ops(Some("release")))
         .about("releases … reads: operations by kind"),
-    column("pauses", "pauses", MEAN, &[Work], |arm| arm.ops(Some("pause"))),
-    column("resumes", "resumes", MEAN, &[Work], |arm| arm.ops(Some("resume"))),
-    column("periods", "periods", MEAN, &[Work], |arm| arm.ops(Some("period"))),
-    column("reads", "reads", MEAN, &[Work], |arm| arm.ops(Some("read"))),
+    column("pauses", "pauses", ratio, &[Work], |arm| arm.ops(Some("pause"))),
+    column("resumes", "resumes", ratio, &[Work], |arm| arm.ops(Some("resume"))),
+    column("periods", "periods", ratio, &[Work], |arm| arm.ops(Some("period"))),
+    column("reads", "reads", ratio, &[Work], |arm| arm.ops(Some("read"))),
 ];
 
 /// Returns the columns of a table.
@@ -182,7 +178,6 @@ pub(super) fn add(report: &mut Report, heading: String, place: Place, document: 
     for (name, _, figures) in rows(document) {
         table.add_row(std::iter::once(name.into()).chain(columns(place).map(|column| column.cell(&figures))));
     }
-    report.gap();
     report.heading(heading);
     report.table(table);
     report.notes(Some(legend(place)).filter(|legend| !legend.is_empty()));

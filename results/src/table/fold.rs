@@ -19,7 +19,7 @@ const ROWS: usize = 60;
 /// A cell: the text that is shown, and the figures that a plot draws of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cell {
-    text: String,
+    pub(crate) text: String,
     /// Its figure, on the axis of a plot.
     pub(crate) value: Option<f64>,
     /// The figure's 95 % interval.
@@ -57,25 +57,13 @@ impl Cell {
         let text = ratio.map_or_else(layout::dash, layout::ratio_with);
         Self { value: ratio.map(|ratio| ratio.ratio), interval: ratio.and_then(|ratio| ratio.interval), ..text.into() }
     }
-
-    /// Gives it points that its text stands for.
-    pub(crate) fn with_points(self, points: Vec<(f64, f64)>) -> Self {
-        Self { points, ..self }
-    }
-
-    /// Returns its text.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
 }
 
 /// Rows below a header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Table {
-    /// Says what the table is of; empty for none.
-    caption: String,
     header: Vec<String>,
-    rows: Vec<Vec<Cell>>,
+    pub(crate) rows: Vec<Vec<Cell>>,
     /// Columns that name the row, at the left of every block.
     keys: usize,
     /// Further columns of text.
@@ -89,11 +77,6 @@ impl Table {
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         let header = header.into_iter().map(|text| shown::line(&text.into())).collect();
         Self { header, keys: 1, ..Self::default() }
-    }
-
-    /// Sets the caption.
-    pub fn caption(self, caption: impl Into<String>) -> Self {
-        Self { caption: caption.into(), ..self }
     }
 
     /// Leaves out rows beyond the limit; the document has all.
@@ -122,11 +105,6 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Returns its rows.
-    pub(crate) fn rows(&self) -> &[Vec<Cell>] {
-        &self.rows
-    }
-
     fn is_text(&self, column: usize) -> bool {
         column < self.keys || self.left.contains(&column)
     }
@@ -140,23 +118,21 @@ impl Table {
         (more > 0).then(|| format!("\n{more} more: see the JSON"))
     }
 
-    /// Formats the table below its caption, in blocks of at most `width` columns: columns that do not fit beside the
+    /// Formats the table in blocks of at most `width` columns: columns that do not fit beside the
     /// first ones follow below, under them again. A text that is too long beside them is wrapped.
     pub fn text(&self, width: usize) -> String {
-        let caption = (!self.caption.is_empty()).then(|| wrapped(&self.caption, width, "  ") + "\n");
         let blocks = self.blocks(width).iter().map(|block| self.block(block, width)).collect::<Vec<_>>().join("\n\n");
-        caption.unwrap_or_default() + &blocks + &self.left_out().unwrap_or_default()
+        blocks + &self.left_out().unwrap_or_default()
     }
 
-    /// Formats the table as Markdown, below its caption as a paragraph. A regression is bold.
+    /// Formats the table as Markdown. A regression is bold.
     pub fn markdown(&self) -> String {
         let cell = |text: &str| {
             let shown = shown::markdown(text);
             if text == Verdict::Slower.word() { format!("**{shown}**") } else { shown }
         };
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let caption = (!self.caption.is_empty()).then(|| shown::markdown(&self.caption) + "\n\n");
-        let mut out = caption.unwrap_or_default() + &line(self.header.iter().map(|text| cell(text)).collect()) + "|";
+        let mut out = line(self.header.iter().map(|text| cell(text)).collect()) + "|";
         for column in 0..self.header.len() {
             out += if self.is_text(column) { "---|" } else { "---:|" };
         }
@@ -247,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_table_that_is_cut_says_how_many_rows_are_left_out_in_each_form() {
-        let mut long = Table::new(["arm", "p50", "verdict"]).left(2).caption("a|b");
+        let mut long = Table::new(["arm", "p50", "verdict"]).left(2);
         for row in 0..500 {
             long.add_row([format!("a{row}"), "1".to_owned(), "SLOWER".to_owned()]);
         }
@@ -256,7 +232,7 @@ mod tests {
         assert!(long.text(60).ends_with("440 more: see the JSON"), "{}", long.text(60));
         let markdown = long.markdown();
         assert!(
-            markdown.starts_with("a\\|b\n\n| arm | p50 | verdict |\n|---|---:|---|\n| a0 | 1 | **SLOWER** |\n"),
+            markdown.starts_with("| arm | p50 | verdict |\n|---|---:|---|\n| a0 | 1 | **SLOWER** |\n"),
             "{markdown}"
         );
         assert!(markdown.ends_with("\n440 more: see the JSON\n"), "{markdown}");

@@ -8,9 +8,9 @@ use super::ranking::{listed, origin, times, unranked};
 use super::report::Report;
 use crate::answers;
 use crate::choice::{AS_GOOD, LeftOut, Ranked, choose, contenders, is_modelled, rank, regrets};
-use crate::document::warnings::LATE_PERIODS;
+use crate::document::warnings::{LATE_PERIODS, NO_FIGURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Record, Status, Warning, other_cpu};
-use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
+use crate::metric::{Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, MIN_ROUNDS, Ratio};
 use serde_json::json;
 
@@ -25,7 +25,6 @@ pub fn report(documents: &[Document], whole: bool) -> Report {
     report.title = format!("vpmu {}", first.experiment);
     if let Some(answer) = choice(documents) {
         report.note(answer);
-        report.gap();
     }
     head(documents, &mut report);
     let of = |document| if documents.len() > 1 { format!("{}: ", events(document)) } else { String::new() };
@@ -89,12 +88,8 @@ fn head(documents: &[Document], report: &mut Report) {
 /// Says what a document is of: the metric, the workload where it is one alone, the guest.
 fn heading(document: &Document, with_workload: bool) -> String {
     let parameters = &document.parameters;
-    let what = match metric(document).key {
-        key if key == NMI_HANDLER.key => "Guest NMI handler latency",
-        key if key == SET_UP.key => "perf stat in the guest",
-        key if key == HOST_WORK.key => "Host's work for a trace on a model",
-        _ => "Guest rotation latency (all events, at a tick)",
-    };
+    let name = metric(document).name;
+    let what = name[..1].to_uppercase() + &name[1..];
     let simulated = if document.is_simulated() { "SIMULATED: " } else { "" };
     let workload = if with_workload { format!(", {}", parameters.workload) } else { String::new() };
     let cpu = other_cpu(&parameters.cpu).map(|cpu| format!(", {cpu}")).unwrap_or_default();
@@ -130,6 +125,7 @@ fn known(document: &Document) -> Vec<String> {
         let text = "the floor is no lower bound here: its own timer took longer; compare strategies with one another";
         said.push(text.to_owned());
     }
+    said.extend(document.warnings.iter().filter(|one| NO_FIGURE.contains(&&*one.code)).map(line));
     // KVM's own vPMU is tried in every run, and no surprise where there is none.
     for arm in document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm) {
         said.extend(arm.not_available.iter().map(|why| format!("{}: not available because {why}", arm.name)));
@@ -170,28 +166,27 @@ fn over_floor(document: &Document, arm: &Arm) -> Option<Ratio> {
     ratio(document, arm, floor)
 }
 
-/// Ranks the strategies of several results; returns what each of these lacks, too.
-fn ranked(documents: &[Document]) -> (Vec<Ranked>, Vec<Vec<LeftOut>>) {
+/// Chooses the strategy that the rule of `advise` does, if all results have it, with those that are as good; returns what each result
+/// lacks, too.
+fn chosen(documents: &[Document]) -> (Option<(String, String)>, Vec<Vec<LeftOut>>) {
     let (found, lacks): (Vec<_>, Vec<_>) =
         documents.iter().map(|document| regrets(document, metric(document), column::work)).unzip();
-    (rank(found.iter().map(Vec::as_slice)), lacks)
-}
-
-/// Chooses the strategy that the rule of `advise` does, if all results have it.
-fn of_all<'a>(
-    documents: &[Document],
-    strategies: &'a [Ranked],
-) -> Option<(&'a Ranked, Vec<&'a Ranked>, Vec<&'a Ranked>)> {
-    choose(strategies, true).filter(|(one, ..)| one.results == documents.len())
+    let strategies = rank(found.iter().map(Vec::as_slice));
+    let chosen = choose(&strategies, true).filter(|(one, ..)| one.results == documents.len());
+    let names = |all: &[&Ranked]| listed(all.iter().map(|one| &*one.strategy));
+    (chosen.map(|(one, as_good, _)| (one.strategy.clone(), names(&as_good))), lacks)
 }
 
 /// Adds to the answers of results what the first line says of each: the chosen strategy beside another. Returns whether there is one.
+/// An interrupted run has none.
 pub fn add_choice(documents: &mut [Document]) -> bool {
-    let strategies = ranked(documents).0;
-    let Some((chosen, ..)) = of_all(documents, &strategies) else { return false };
+    if documents.iter().any(|document| document.status == Status::Interrupted) {
+        return false;
+    }
+    let Some((name, _)) = chosen(documents).0 else { return false };
     for document in documents {
-        let own = answers::of(document, metric(document).key).into_iter().find(|own| own.arm == chosen.strategy);
-        let choice = own.zip(beside(document, &chosen.strategy)).map(|(own, (base, found))| Answer {
+        let own = answers::of(document, metric(document).key).into_iter().find(|own| own.arm == name);
+        let choice = own.zip(beside(document, &name)).map(|(own, (base, found))| Answer {
             choice: true,
             rounds: found.rounds as u64,
             ..own.beside(base, found)
@@ -204,8 +199,8 @@ pub fn add_choice(documents: &mut [Document]) -> bool {
 /// Describes the strategy that the rule of `advise` chooses, beside others in each workload.
 fn choice(documents: &[Document]) -> Option<String> {
     let first = documents.first()?;
-    let (strategies, lacks) = ranked(documents);
-    let Some((chosen, as_good, _)) = of_all(documents, &strategies) else {
+    let (found, lacks) = chosen(documents);
+    let Some((name, as_good)) = found else {
         // Where no figures are wanting there was one strategy, which is no question; what is not available is said.
         let (document, lack) = documents
             .iter()
@@ -220,10 +215,9 @@ fn choice(documents: &[Document]) -> Option<String> {
     };
     let what = if metric(first).key == NMI_HANDLER.key { " handler time" } else { " time" };
     let nouns = std::iter::once(what).chain(std::iter::repeat(""));
-    let name = &chosen.strategy;
-    let usual = beside(first, name).map(|(base, _)| &base.name);
+    let usual = beside(first, &name).map(|(base, _)| &base.name);
     let part = |(document, what): (&Document, &str)| {
-        let (base, found) = beside(document, name)?;
+        let (base, found) = beside(document, &name)?;
         let (base, own, with) = (&base.name, format!("{}'s{what}", base.name), number(document));
         Some(if usual == Some(base) || found.ratio < 1.0 - AS_GOOD {
             times(&found, &format!("{own} with {with}"))
@@ -234,8 +228,7 @@ fn choice(documents: &[Document]) -> Option<String> {
     let parts: Vec<String> = documents.iter().zip(nouns).filter_map(part).collect();
     let mut said = format!("{name}: {}{}", parts.join("; "), origin(first));
     if !as_good.is_empty() {
-        let names: Vec<String> = as_good.iter().map(|one| one.strategy.clone()).collect();
-        said.extend(["; as good: ", &listed(&names)]);
+        said.extend(["; as good: ", &as_good]);
     }
     let with = |one| unranked(one, metric(one), &format!(" with {}", number(one)));
     Some(said + &documents.iter().filter_map(with).collect::<String>())
@@ -277,19 +270,20 @@ fn place(document: &Document, report: &mut Report) {
     }));
 }
 
-/// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Those that the
-/// [report] has are left out, and late periods, on which nobody can act: the document has them.
+/// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Late periods, on
+/// which nobody can act, are left out: the document has them.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     let settings: Vec<&str> =
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
     let settings = (!settings.is_empty())
         .then(|| format!("noise sources on this host: {}; see `vpmu doctor`", settings.join(", ")));
     let own = warnings.iter().filter(|one| one.remedy.is_none() && one.code != LATE_PERIODS);
-    let own = own.map(|warning| match &warning.arm {
-        Some(arm) => format!("{arm}: {}", warning.message),
-        None => warning.message.clone(),
-    });
-    own.chain(settings)
+    own.map(line).chain(settings)
+}
+
+/// Returns a warning with the name of its arm.
+fn line(warning: &Warning) -> String {
+    warning.arm.as_ref().map_or(warning.message.clone(), |arm| format!("{arm}: {}", warning.message))
 }
 
 #[cfg(test)]
@@ -372,6 +366,9 @@ mod tests {
         let text = said(&[("recreate", 3000), ("reuse", 1500)], &[("recreate", 1200), ("gate", 1100)]);
         assert!(text.starts_with("Guest NMI"), "one strategy in each is no choice: {text}");
         let mut both = [1, 2].map(|_| fixture::of_strategies(10, &["recreate", "reuse"]));
+        let mut cut = both.clone();
+        cut[1].status = Status::Interrupted;
+        assert!(add_choice(&mut both.clone()) && !add_choice(&mut cut), "what was cut has no choice");
         both[1].arms[0].own.lost = Some(1);
         let text = super::report(&both, false).text(400);
         assert!(text.starts_with("no answer: recreate with ") && text.contains("it has no whole figures\n"), "{text}");

@@ -48,7 +48,6 @@ fn others(document: &Record, own: &str, report: &mut Report) {
         };
         table.add_row(std::iter::once(arm.name.as_str().into()).chain(keys.iter().map(median)));
     }
-    report.gap();
     report.heading("Medians of all values of all rounds together");
     report.table(table);
 }

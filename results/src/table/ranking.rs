@@ -1,4 +1,6 @@
-//! Words of a ranking: ratios, names, and what figures are of.
+//! Words of a ranking: ratios, names, what figures are of, and what is said of several things.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::layout;
 use crate::choice::has_figures;
@@ -14,18 +16,39 @@ pub fn times(ratio: &Ratio, what: &str) -> String {
 }
 
 /// Joins names as `a, b and c`.
-pub fn listed(names: &[String]) -> String {
-    match names {
+pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    match &names[..] {
         [many @ .., last] if !many.is_empty() => format!("{} and {last}", many.join(", ")),
         _ => names.concat(),
     }
 }
 
+/// Most things that a line names.
+const MOST_NAMED: usize = 4;
+
+/// Puts lines `WHAT: WHY` of one reason together; `all`: a line names all that it is of.
+pub fn by_reason<T: AsRef<str>>(lines: &[T], all: bool) -> Vec<String> {
+    let mut reasons: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for line in lines {
+        let (what, why) = line.as_ref().split_once(": ").unwrap_or(("", line.as_ref()));
+        reasons.entry(why).or_default().insert(what);
+    }
+    let line = |(why, what): (&str, BTreeSet<&str>)| {
+        let most = if all { what.len() } else { MOST_NAMED };
+        let more = what.len().saturating_sub(most);
+        let more = (more > 0).then(|| format!("{more} more"));
+        let names = listed(what.into_iter().take(most).chain(more.as_deref()));
+        if names.is_empty() { why.to_owned() } else { format!("{names}: {why}") }
+    };
+    reasons.into_iter().map(line).collect()
+}
+
 /// Names the arms that have figures, and none that may be ranked; `of` says of what.
 pub(super) fn unranked<E: Experiment>(document: &Document<E>, metric: &Metric, of: &str) -> Option<String> {
     let doubtful = document.arms.iter().filter(|arm| has_figures(arm, metric) && arm.doubt().is_some());
-    let names: Vec<String> = doubtful.map(|arm| arm.name.clone()).collect();
-    (!names.is_empty()).then(|| format!("; not whole{of}, so not ranked: {}", listed(&names)))
+    let names = listed(doubtful.map(|arm| &*arm.name));
+    (!names.is_empty()).then(|| format!("; not whole{of}, so not ranked: {names}"))
 }
 
 /// Says what the figures of a run are, if they are not measured on hardware events.

@@ -15,14 +15,10 @@ use crate::verdict::Verdict;
 pub enum Part {
     /// A title over what follows.
     Heading(String),
-    /// A table, below its caption if it has one.
+    /// A table.
     Table(Table),
     /// A sentence: wrapped in a terminal, an item of a list elsewhere.
     Note(String),
-    /// Sources of the result: left out in a terminal, where the command stands above.
-    Sources(String),
-    /// An empty line in a terminal. Other forms set parts apart by themselves.
-    Gap,
 }
 
 /// A result as it is shown.
@@ -64,16 +60,6 @@ impl Report {
         self.parts.extend(texts.into_iter().map(|text| Part::Note(text.into())));
     }
 
-    /// Adds an empty line.
-    pub fn gap(&mut self) {
-        self.parts.push(Part::Gap);
-    }
-
-    /// Adds the cases of a suite.
-    pub fn suite(&mut self, name: impl Into<String>, cases: Vec<Case>) {
-        self.suites.push((name.into(), cases));
-    }
-
     /// Formats the report for a terminal of so many columns; the verdict comes last.
     pub fn text(&self, width: usize) -> String {
         let mut out = String::new();
@@ -81,13 +67,17 @@ impl Report {
             out.push_str(text);
             out.push('\n');
         };
+        let mut is_titled = true;
         for part in &self.parts {
-            match part {
-                Part::Table(table) => line(&table.text(width)),
-                Part::Heading(text) | Part::Note(text) => line(&wrapped(text, width, "  ")),
-                Part::Sources(_) => {}
-                Part::Gap => line(""),
+            // A table, or the heading over it, stands apart from what is above.
+            if !is_titled && !matches!(part, Part::Note(_)) {
+                line("");
             }
+            line(&match part {
+                Part::Table(table) => table.text(width),
+                Part::Heading(text) | Part::Note(text) => wrapped(text, width, "  "),
+            });
+            is_titled = matches!(part, Part::Heading(_));
         }
         if let Some((_, verdict)) = &self.verdict {
             line(&wrapped(verdict, width, "  "));
@@ -113,10 +103,8 @@ impl Report {
                 Part::Heading(text) => format!("### {}\n", shown::markdown(text)),
                 Part::Table(table) => table.markdown(),
                 Part::Note(text) => format!("- {}\n", shown::markdown(&one_line(text))),
-                Part::Sources(text) => shown::markdown(text) + "\n",
-                Part::Gap => String::new(),
             };
-            let is_apart = !(text.is_empty() || out.is_empty() || is_item && in_list);
+            let is_apart = !(out.is_empty() || is_item && in_list);
             out += if is_apart { "\n" } else { "" };
             out += &text;
             in_list = is_item;

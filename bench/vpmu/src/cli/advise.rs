@@ -82,7 +82,7 @@ type Load<'a> = (Workload, Option<&'a Parts>);
 
 pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Error> {
     if !args.files.is_empty() {
-        let found = files::records(&args.files)?;
+        let found = files::records(&args.files, false)?;
         let (what, why) = (plural(found.unsound, "result"), "not sound, as stderr says".to_owned());
         let unsound = (found.unsound > 0).then_some(LeftOut { what, why, is_open: true });
         return show(args, &found.records, None, unsound.into_iter().collect());

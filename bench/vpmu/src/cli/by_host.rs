@@ -8,6 +8,7 @@ use results::error::{Error, Exit};
 use results::read;
 use results::table::layout::plural;
 
+use super::files::say_left_out;
 use crate::terminal::console::complain;
 
 /// Runs, the files they are of, and whether all documents are among them.
@@ -75,9 +76,7 @@ fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Gathered {
     if let Some(warning) = &warning {
         complain(&format!("warning: {warning}"));
     }
-    for (_, error) in &bad {
-        complain(&format!("left out: {error}"));
-    }
+    say_left_out(bad.iter().map(|(_, error)| error), false);
     // Whatever a campaign names is its own.
     let is_own = |file: &str| Folder::is_one(dir) || !read::is_foreign(&dir.join(file));
     let bad = bad.iter().filter(|(file, _)| is_own(file)).count();

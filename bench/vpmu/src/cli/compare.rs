@@ -69,9 +69,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         unlike_hosts_allowed: args.ignore_host_differences,
         turns: false,
     };
-    let Found { records: base, unsound: a, .. } = records(&[&args.base])?;
-    let Found { records: new, unsound: b, .. } =
-        args.new.iter().map(|new| records(&[new])).next().transpose()?.unwrap_or_default();
+    let all = args.gate.all_metrics;
+    let Found { records: base, unsound: a, .. } = records(&[&args.base], all)?;
+    let Found { records: new, unsound: b, .. } = records(args.new.as_slice(), all)?;
     let found = match (&args.new, &base[..]) {
         (Some(name), _) => compare::compare((&args.base, &base), (name, &new), &request)?,
         (None, [record]) => compare::arms(&args.base, record, &request)?,

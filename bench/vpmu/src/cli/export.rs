@@ -30,7 +30,7 @@ pub struct ExportArgs {
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
-    let Found { records, unsound, .. } = records(&args.sources)?;
+    let Found { records, unsound, .. } = records(&args.sources, false)?;
     let text = export(args.format, &records)?;
     match args.output.output.as_deref().filter(|file| *file != Path::new("-")) {
         Some(file) => {

@@ -49,18 +49,24 @@ pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) 
     bisected(gate.bisect, found)
 }
 
-/// Reads the documents of files, folders and baselines, in the order given, and says what is left out.
-pub(super) fn records<P: AsRef<Path>>(sources: &[P]) -> Result<Found, Error> {
-    let mut all = Found::default();
+/// Reads the documents of files, folders and baselines, in the order given, and says what is left out: of much a few names, or `all`.
+pub(super) fn records<P: AsRef<Path>>(sources: &[P], all: bool) -> Result<Found, Error> {
+    let mut found = Found::default();
     for source in sources {
         let Found { records, left_out, unsound } = read::gather(source.as_ref())?;
-        for why in &left_out {
-            complain(&format!("left out: {why}"));
-        }
-        all.records.extend(records);
-        all.unsound += unsound;
+        found.records.extend(records);
+        found.left_out.extend(left_out);
+        found.unsound += unsound;
     }
-    Ok(all)
+    say_left_out(&found.left_out, all);
+    Ok(found)
+}
+
+/// Says which documents are left out.
+pub(super) fn say_left_out<'a>(refused: impl IntoIterator<Item = &'a Error>, all: bool) {
+    for line in read::left_out(refused, all) {
+        complain(&format!("left out: {line}"));
+    }
 }
 
 /// Returns the end of a comparison for `git bisect run`: whatever is neither a pass nor a regression says nothing about the commit.

@@ -48,7 +48,7 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
         ..CompareSpec::default()
     };
     let order = order(&args.by)?;
-    let Found { records, unsound, .. } = records(&[&args.source])?;
+    let Found { records, unsound, .. } = records(&[&args.source], false)?;
     let found = history::history(&args.source, &records, &request, &order)?;
     console::show(args.json.json, &history::report(&found), &found)?;
     Ok(ends(found.exit(), unsound))

@@ -98,7 +98,7 @@ pub(super) fn measure_all(
     let measured = measure_each(on, (is_bare, false), options, plans, command_line)?;
     let Found { documents: mut found, mut kept, mut failed } = measured;
     // What was chosen of all workloads is in the file of each.
-    if add_choice(&mut found) {
+    if found.len() == plans.len() && add_choice(&mut found) {
         for (document, kept) in found.iter().zip(&mut kept) {
             kept.save(document)?;
             failed = failed.or_else(|| kept.failed.clone());

@@ -43,7 +43,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
             all.bad += bad;
         }
     } else {
-        found = records(&args.sources)?;
+        found = records(&args.sources, false)?;
         let run = |record: &Record| Run::of(record, &record.path.to_string_lossy(), Labels::default());
         let files = found.records.iter().map(|record| record.path.clone());
         all = Gathered { runs: found.records.iter().map(run).collect(), files: files.collect(), bad: found.unsound };

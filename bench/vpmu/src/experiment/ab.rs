@@ -198,14 +198,9 @@ fn judged(spec: &AbSpec, document: &Record, turns: &Both<Vec<Record>>) -> Result
     let [base, new] = [0, 1].map(|side| (names[side].trim_end(), &turns[side][..]));
     let mut found = compare::compare(base, new, &request)?;
     let stand_in = if document.arms.iter().any(|arm| arm.stand_in) { ", a stand-in" } else { "" };
-    let of = |side: &compare::Side| format!("{} ({})", side.source, side.revisions.join(", "));
     found.notes.extend([
-        format!(
-            "BASE: {}; NEW: {}; a pair is a turn of both, a process of six rounds, whose median counts",
-            of(&found.base),
-            of(&found.new)
-        ),
-        format!("backend: {}{stand_in}; host: {}", document.parameter("backend").unwrap_or_default(), found.new.host),
+        "a pair is a turn of both, a process of six rounds, whose median counts".to_owned(),
+        format!("backend: {}{stand_in}", document.parameter("backend").unwrap_or_default()),
         format!("{}, seed {}", time(document.wall_ns as f64), document.seed),
     ]);
     if document.status != Status::Complete {

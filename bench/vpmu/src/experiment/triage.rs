@@ -393,7 +393,6 @@ pub fn report(document: &Record) -> Report {
     let kernel = document.host.kernel.as_deref().unwrap_or("of unknown release");
     report.note(format!("{threads} on {cpus}, Linux {kernel}"));
     report.table(events(document, &workload));
-    report.gap();
     let second = |arm: &Arm| Some(layout::ratio(1e12 / level(arm, TIME)?.ns));
     let rates: Vec<String> = document.arms.iter().take(2).filter_map(second).collect();
     if let [of, apart] = &rates[..] {

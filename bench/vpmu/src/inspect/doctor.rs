@@ -142,7 +142,6 @@ fn show(finding: &Finding) -> Vec<String> {
 fn report(diagnosis: &Diagnosis) -> Report {
     let mut report = Report::default();
     report.note(format!("host class: {}", diagnosis.host.class));
-    report.gap();
     report.notes(diagnosis.findings.iter().flat_map(show));
     report
 }

@@ -104,8 +104,8 @@ impl LimitOptions {
 /// How a comparison of two sides is passed on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct GateOptions {
-    /// Also show what is the same or never judged
-    #[arg(long)]
+    /// Also show what is the same or never judged, and every note
+    #[arg(short = 'v', long)]
     pub all_metrics: bool,
 
     /// Also write a JUnit report

@@ -202,7 +202,7 @@ mod tests {
     fn a_guests_trace_is_the_arms_histogram() {
         let turn = turn(&arm(), End::PowerOff, 1, Ok(recorded()));
         let left = turn.linux.as_ref().unwrap();
-        assert_eq!((left.records("SAMPLE"), left.complaints), (3, 1));
+        assert_eq!((left.perf_records["SAMPLE"], left.complaints), (3, 1));
         let checks = Checks { overflows: true, periods: false, deliveries: false };
         let mut fold = ArmFold::new(&arm(), true, checks);
         fold.add(Turn::default(), &turn);

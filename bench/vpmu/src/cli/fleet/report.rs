@@ -73,7 +73,6 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
 
 /// Puts another result behind, with its verdict.
 fn append(shown: &mut Shown, title: &str, other: Shown) {
-    shown.gap();
     shown.heading(title);
     shown.parts.extend(other.parts);
     shown.notes(other.verdict.map(|(_, verdict)| verdict));

@@ -110,12 +110,9 @@ pub fn report(reproduction: &Reproduction) -> Report {
     }
     if reproduction.here.is_none() {
         report.notes(findings(reproduction));
-        report.gap();
     }
     report.table(table);
-    report.gap();
     report.notes(names);
-    report.gap();
     let Some(here) = &reproduction.here else {
         report.note(
             "The worst prediction is first. before, after: without what was published, and with it. Error: the simulated number less the published one, as a share of it \

@@ -102,7 +102,6 @@ pub(crate) fn report(document: &Record) -> Report {
         "median of a round; total: of a process less its start-up, 1 ns at least; counts: until they are there; ÷ auto: of totals, within \
          rounds; bare calls are the limit",
     );
-    report.gap();
     state(document, &mut report);
     report
 }

@@ -118,7 +118,6 @@ pub fn report(scenarios: &[Scenario]) -> Report {
         }
         report.heading(scenario.name.clone());
         report.table(table);
-        report.gap();
     }
     report.note("latency: NMI handler (rotation, where the guest only counts)");
     report.note(legend(Place::Advice));
