@@ -410,6 +410,7 @@ impl SimHost for Bank<SimBackend> {
         &mut self.backend().host.clock
     }
 
+    #[inline]
     fn preempt_if_due(&mut self) {
         let SimBackend { host, events, .. } = self.backend();
         if host.clock.preempt_if_due() {

@@ -18,9 +18,11 @@ impl<B: Backend> HostPmu for Bank<B> {
             return false;
         }
         let entries = &mut self.host.stats.counts.entries;
-        let passes = *entries < self.quiet_until;
-        *entries += u64::from(passes);
-        passes
+        if *entries >= self.quiet_until {
+            return false;
+        }
+        *entries += 1;
+        true
     }
 
     fn attend(&mut self) {
