@@ -14,14 +14,11 @@ use crate::stats::{HostSide, OpKind};
 impl<B: Backend> HostPmu for Bank<B> {
     #[inline]
     fn passes_entry(&mut self) -> bool {
-        if self.host.backend.may_have_switched() && self.looks_at_slices() {
+        let may_be_slice = self.host.backend.may_have_switched() && self.looks_at_slices();
+        if may_be_slice || self.host.stats.counts.entries >= self.quiet_until {
             return false;
         }
-        let entries = &mut self.host.stats.counts.entries;
-        if *entries >= self.quiet_until {
-            return false;
-        }
-        *entries += 1;
+        self.host.stats.counts.entries += 1;
         true
     }
 
