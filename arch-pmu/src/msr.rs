@@ -50,14 +50,13 @@ impl PmuMsr {
         first + self.n as usize
     }
 
-    /// Returns the slot of the register behind `index`, as by [`decode`](Self::decode), without its decisions for the
-    /// indices that guests use most.
+    /// Returns the slot of the register behind `index`, or [`NO_SLOT`], as by [`decode`](Self::decode), without its decisions for
+    /// the indices that guests use most.
     #[inline]
-    fn slot_of(index: u32) -> Option<usize> {
+    fn slot_of(index: u32) -> usize {
         match NEAR_SLOTS.get(index as usize) {
-            Some(&slot) if slot == NO_SLOT => None,
-            Some(&slot) => Some(usize::from(slot)),
-            None => Self::decode(index).map(Self::slot),
+            Some(&slot) => usize::from(slot),
+            None => Self::decode(index).map_or(usize::from(NO_SLOT), Self::slot),
         }
     }
 
@@ -178,8 +177,7 @@ impl MsrStats {
     /// Counts one access to `msr`; `fault`: it was answered by #GP. An MSR that is not of the PMU is not counted.
     #[inline]
     pub fn count(&mut self, msr: u32, write: bool, fault: bool) {
-        let Some(slot) = PmuMsr::slot_of(msr) else { return };
-        let line = &mut self.lines[slot];
+        let Some(line) = self.lines.get_mut(PmuMsr::slot_of(msr)) else { return };
         line.msr = msr;
         if write {
             line.writes += 1;
@@ -210,7 +208,8 @@ mod tests {
         let mut slots: Vec<_> = all.iter().map(|msr| msr.slot()).collect();
         let of_all = (0..0x2000).chain(0xc000_0000..0xc001_1000);
         for index in of_all {
-            assert_eq!(PmuMsr::slot_of(index), PmuMsr::decode(index).map(PmuMsr::slot), "{index:#x}");
+            let slot = PmuMsr::decode(index).map_or(usize::from(NO_SLOT), PmuMsr::slot);
+            assert_eq!(PmuMsr::slot_of(index), slot, "{index:#x}");
         }
         slots.sort_unstable();
         assert_eq!(slots, (0..PmuMsr::SLOTS).collect::<Vec<_>>());

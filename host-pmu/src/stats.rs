@@ -161,8 +161,8 @@ impl OpStats {
     pub fn record(&mut self, kind: OpKind, ns: u64) {
         let op = &mut self.per_kind[kind as usize];
         op.count += 1;
-        op.total_ns += ns;
         op.ns.record(ns);
+        op.total_ns += ns;
     }
 
     /// Adds operations of which only their number and the sum of their costs are known.

@@ -378,7 +378,7 @@ impl SimThread {
     /// Returns whether a new period moves the next expiry of all events: the host then programs its timer anew, which
     /// costs far more than noting a later one. An event that only counts guests has a counter of its own, and is
     /// stopped and started in any case.
-    #[inline]
+    #[inline(always)]
     fn moves_first(&mut self, at: usize, period: u64, events: &Events) -> bool {
         let count = &events.table[at].count;
         if !count.running || self.mixed || !matches!(count.base, Base::Thread { .. }) {
@@ -410,6 +410,7 @@ impl SimHost for Bank<SimBackend> {
         &mut self.backend().host.clock
     }
 
+    #[inline]
     fn preempt_if_due(&mut self) {
         let SimBackend { host, events, .. } = self.backend();
         if host.clock.preempt_if_due() {

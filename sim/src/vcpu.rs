@@ -117,6 +117,8 @@ impl<H: SimHost> Vcpu<H> {
         self.pmu.host().clock().spend(cost(&self.model.costs), purpose);
     }
 
+    #[expect(clippy::inline_always, reason = "whether it reads or writes is known where it is called")]
+    #[inline(always)]
     fn access(&mut self, msr: u32, written: Option<u64>, act: impl FnOnce(&mut Vpmu<H>) -> Option<u64>) -> Option<u64> {
         if !self.pmu.host().intercepts(msr) {
             return self.access_in_guest(act);
@@ -133,11 +135,10 @@ impl<H: SimHost> Vcpu<H> {
         self.exits[usize::from(written.is_some())] += 1;
         if self.traced.is_some() {
             self.trace_access(exited, msr, written, value);
+            self.enter_traced(Some(exited));
+        } else if !self.passes_entry() {
+            self.enter_with_work(Some(exited));
         }
-        if self.pmu.pmi_requested() {
-            self.seen_at.get_or_insert(exited);
-        }
-        self.enter();
         let ns = self.pmu.host().clock().now() - exited;
         self.exit_path_ns.record(ns);
         value
@@ -208,9 +209,9 @@ impl<H: SimHost> Vcpu<H> {
     #[inline(always)]
     fn enter(&mut self) {
         if self.traced.is_some() {
-            self.enter_traced();
+            self.enter_traced(None);
         } else if !self.passes_entry() {
-            self.enter_with_work();
+            self.enter_with_work(None);
         }
     }
 
@@ -226,10 +227,10 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     #[cold]
-    fn enter_traced(&mut self) {
+    fn enter_traced(&mut self, accessed: Option<u64>) {
         self.trace_switches();
         if !self.passes_entry() {
-            self.enter_with_work();
+            self.enter_with_work(accessed);
         }
         self.trace_entry();
     }
@@ -260,7 +261,6 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     /// Traces the switches of the thread since the last time, if the vCPU is traced.
-    #[cold]
     fn trace_switches(&mut self) {
         if let Some(traced) = &mut self.traced {
             let times = self.pmu.host().clock().times();
@@ -271,14 +271,15 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
+    /// `accessed`: time of an access before it, which may have found an overflow.
     #[inline(never)]
-    fn enter_with_work(&mut self) {
-        let mut signals = 0;
-        if !self.pmu.host().is_quiet() {
-            self.pmu.host().preempt_if_due();
-            self.trace_switches();
-            signals = self.pmu.host().take_signals();
+    fn enter_with_work(&mut self, accessed: Option<u64>) {
+        if let Some(at) = accessed.filter(|_| self.pmu.pmi_requested()) {
+            self.seen_at.get_or_insert(at);
         }
+        self.pmu.host().preempt_if_due();
+        self.trace_switches();
+        let mut signals = self.pmu.host().take_signals();
         for _ in 0..MOST_KICKS {
             if signals > 0 {
                 let seen = self.pmu.host().clock().now();

@@ -392,7 +392,7 @@ impl<H: Host> Backend for ModelBackend<H> {
         self.host.set_period(*at, period, &mut self.events)
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&mut self, at: &mut usize) -> Result<u64, HostError> {
         self.pay(Op::Read(self.events.table[*at].id))?;
         let event = &mut self.events.table[*at];

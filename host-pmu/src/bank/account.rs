@@ -14,13 +14,12 @@ use crate::stats::{HostSide, OpKind};
 impl<B: Backend> HostPmu for Bank<B> {
     #[inline]
     fn passes_entry(&mut self) -> bool {
-        if self.host.backend.may_have_switched() && self.looks_at_slices() {
+        let may_be_slice = self.host.backend.may_have_switched() && self.looks_at_slices();
+        if may_be_slice || self.host.stats.counts.entries >= self.quiet_until {
             return false;
         }
-        let entries = &mut self.host.stats.counts.entries;
-        let passes = *entries < self.quiet_until;
-        *entries += u64::from(passes);
-        passes
+        self.host.stats.counts.entries += 1;
+        true
     }
 
     fn attend(&mut self) {

@@ -60,6 +60,7 @@ impl<B: Backend> Measured<B> {
     }
 
     /// Makes the event signal after `period` more counts, where its counter overflows, or after `least`, if that is later.
+    #[inline(always)]
     pub(super) fn aim(&mut self, held: &mut HeldEvent<B::Event>, period: u64, least: u64) -> bool {
         let set = self.op(OpKind::Period, |backend| backend.set_period(&mut held.event, period.max(least))).is_ok();
         if set {

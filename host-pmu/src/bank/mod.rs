@@ -582,7 +582,6 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
-        self.wanting.remove(counter);
         self.note_change();
         if let Some(held) = &mut self.slots[counter.index()] {
             // After a RESET, too, its counts until it was lost are no longer the counter's.
