@@ -25,6 +25,8 @@ pub struct Rounds {
     pub warmup: u64,
     /// Rounds of a session, in which what an arm opened lives on; `None`: nothing is opened.
     pub session: Option<u64>,
+    /// Rounds that are measured however long they take: a verdict needs as many.
+    pub least: u64,
     /// The rounds end after the one in which this time passes.
     pub duration: Option<Duration>,
     /// Seed of the order within each round.
@@ -36,7 +38,7 @@ pub struct Rounds {
 impl Rounds {
     /// So many rounds, and nothing that lives on.
     pub const fn of(rounds: u64, seed: u64) -> Self {
-        Self { rounds, warmup: 0, session: None, duration: None, seed, simulated: false }
+        Self { rounds, warmup: 0, session: None, least: 0, duration: None, seed, simulated: false }
     }
 }
 
@@ -197,14 +199,14 @@ struct Engine<'a, 'b, A> {
 
 impl<A: Arm> Engine<'_, '_, A> {
     fn all(&mut self) -> Result<(), Error> {
-        let Rounds { rounds, session, duration, seed, .. } = *self.rounds;
+        let Rounds { rounds, session, least, duration, seed, .. } = *self.rounds;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         for index in 0..rounds {
             self.open()?;
             let order = next_round(&mut rng, self.arms.len());
             self.round(&order, index, false)?;
             self.state.between_sessions = session.is_none() || self.left == 0;
-            let is_over = duration.is_some_and(|bound| self.state.wall >= bound);
+            let is_over = index + 1 >= least && duration.is_some_and(|bound| self.state.wall >= bound);
             if self.state.interrupted || is_over || !self.arms.iter().any(Arm::runs) || index + 1 == rounds {
                 break;
             }

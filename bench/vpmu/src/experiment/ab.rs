@@ -168,7 +168,12 @@ pub fn run(
     let experiment = Experiment {
         name: NAME,
         parameters: parameters(spec, &first),
-        rounds: Rounds { duration: Some(spec.duration), ..Rounds::of(spec.pairs.unwrap_or(OPEN_ENDED), spec.seed) },
+        // Counts are seen to repeat over two pairs.
+        rounds: Rounds {
+            least: 2,
+            duration: Some(spec.duration),
+            ..Rounds::of(spec.pairs.unwrap_or(OPEN_ENDED), spec.seed)
+        },
     };
     // Nothing of this machine enters the result of a simulation.
     let (own, nowhere) = (&first[1], HostFs::at("/nonexistent"));

@@ -257,6 +257,7 @@ impl Plan {
     /// Returns its rounds.
     pub(super) fn rounds(&self) -> Rounds {
         Rounds {
+            least: 0,
             rounds: self.parameters.rounds,
             warmup: self.parameters.warmup_rounds,
             session: self.parameters.rounds_per_guest,
