@@ -270,8 +270,11 @@ fn conclude(rows: &[&Row], doubt: Option<&str>) -> (Exit, String) {
     let tally = Tally::of(times.iter().map(|row| row.verdict));
     let one_sided = counts.iter().any(|row| row.verdict == Verdict::Inconclusive);
     let found = tally.conclude(doubt.or(one_sided.then_some("counts are on one side only")));
+    let is_faster = times.iter().any(|row| row.verdict == Verdict::Faster);
     match more_work(&counts) {
-        Some(more) if found.0 == Exit::Done => (Exit::Regression, format!("regression: same time, {more}")),
+        Some(more) if found.0 == Exit::Done && !is_faster => {
+            (Exit::Regression, format!("regression: same time, {more}"))
+        }
         Some(more) => (Exit::Regression, format!("regression: {more}; times: {tally}")),
         None => found,
     }
