@@ -256,7 +256,7 @@ fn short(revision: &str) -> String {
 
 /// Formats a value of a series: a ratio or a time.
 fn shown(series: &Series, value: f64) -> String {
-    if series.against.is_some() { format!("× {value:.3}") } else { time(value) }
+    if series.against.is_some() { layout::against(value) } else { time(value) }
 }
 
 /// Says that a series has a trend.

@@ -101,6 +101,9 @@ pub struct Row {
     pub(super) log: Option<Estimate>,
 }
 
+/// How the reason begins of a row whose interval is too wide.
+pub(super) const WIDE: &str = "it may be up to";
+
 impl Row {
     /// Builds a row of these sides.
     pub(super) fn new(
@@ -144,7 +147,7 @@ impl Row {
     pub(super) fn sides(&self) -> Both<String> {
         [&self.base, &self.new].map(|side| match (self.question, side.value) {
             (_, None) => layout::dash(),
-            (Question::OneArm, Some(ratio)) => format!("× {}", layout::ratio(ratio)),
+            (Question::OneArm, Some(ratio)) => layout::against(ratio),
             (Question::Counts, Some(count)) => format!("{count:.3}"),
             (_, Some(level)) => layout::value(&self.metric, level),
         })
@@ -254,7 +257,9 @@ fn verdict(row: &Row, log: &Estimate, p: f64, over: Over) -> (Verdict, String) {
     }
     let (high, bound) = (log.interval().high, row.limits.bound);
     if high.exp_m1() < bound {
-        let why = format!("its interval excludes 0, and over all rows p is {p:.2}: more rounds or runs would decide");
+        let why = format!(
+            "its interval excludes 0, and over all rows the adjusted p is {p:.2}: more rounds or runs would decide"
+        );
         return (judged, why);
     }
     let (n, what) = match over {
@@ -267,5 +272,5 @@ fn verdict(row: &Row, log: &Estimate, p: f64, over: Over) -> (Verdict, String) {
     let more =
         if times > 1.0 { format!("; about {:.0} {what} would do", (times * n as f64).ceil()) } else { String::new() };
     let [high, bound] = [high.exp_m1(), bound].map(|share| share * 100.0);
-    (judged, format!("it may be up to {high:.1} % slower, and {bound:.1} % is the bound{more}"))
+    (judged, format!("{WIDE} {high:.1} % slower, and {bound:.1} % is the bound{more}"))
 }

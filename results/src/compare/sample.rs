@@ -130,7 +130,11 @@ fn alike(pair: &Pair<'_>) -> String {
     let is_shared = |arm: &&Arm| arm.is_strategy() && pair.all().all(|turn| turn.arm(&arm.name).is_some());
     let shared = pair.all().take(1).flat_map(|turn| &turn.arms).filter(is_shared);
     let names: Vec<&str> = shared.map(|arm| arm.name.as_str()).collect();
-    format!("; both have the others: `-- --strategy {}` leaves it out", names.join(","))
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("; both have {}: give both sides --strategy of those", names.join(", "))
+    }
 }
 
 /// Says how many pairs an arm of turns lacks, as it is not whole in one; returns what it says if these are more than few.

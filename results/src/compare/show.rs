@@ -1,9 +1,7 @@
 //! A comparison as a report: tables for a terminal or a pull request, with everything that limits them, and a case for each row.
 
-use std::collections::BTreeMap;
-
 use super::judge::{Comparison, Group, Side};
-use super::row::{Question, Row};
+use super::row::{Question, Row, WIDE};
 use crate::junit::Case;
 use crate::table::layout::{change, dash, plural};
 use crate::table::ranking::by_reason;
@@ -63,14 +61,16 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
         let judged = group.rows.iter().filter(|row| all || row.verdict != Verdict::NotJudged);
         report.suites.push((group.label.clone(), judged.map(case).collect()));
     }
-    let mut notes = remarks(&comparison.rows().collect::<Vec<_>>(), all);
-    notes.extend(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
-    notes.extend(by_reason(&comparison.notes, all).into_iter().map(|line| format!("note: {line}")));
+    report.notes(remarks(&comparison.rows().collect::<Vec<_>>(), all));
+    report.notes(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
+    let mut notes = by_reason(&comparison.notes, all);
     if !all && notes.len() > NOTES {
+        // What of the figures is left out is never among those that are not shown.
+        notes.sort_by_key(|note| !note.contains("left out"));
         let more = notes.split_off(NOTES - 1).len();
         notes.push(format!("{more} more notes: -v"));
     }
-    report.notes(notes);
+    report.notes(notes.iter().map(|line| format!("note: {line}")));
     let of = |side: &Side| match &side.revisions[..] {
         [one] => format!("{} ({})", side.source, one.chars().take(12).collect::<String>()),
         many => format!("{} ({})", side.source, plural(many.len(), "revision")),
@@ -81,25 +81,24 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
     report
 }
 
-/// Returns lines about rows that are inconclusive, those of one kind of reason together, and about counts that are not shown.
+/// Returns lines about rows that are inconclusive, those of one reason together, and about counts that are not shown.
 fn remarks(rows: &[&Row], all: bool) -> Vec<String> {
-    // Reasons of one kind are alike up to their first figure; the widest interval's is that of most.
-    let kind = |row: &Row| (row.word(), row.why.split(|c: char| c.is_ascii_digit()).next().map(str::to_owned));
-    let high = |row: &Row| row.change_interval.map_or(0.0, |interval| interval.high);
-    let mut open: Vec<&Row> = rows.iter().copied().filter(|row| !row.why.is_empty()).collect();
-    open.sort_by(|a, b| high(a).total_cmp(&high(b)));
-    let widest: BTreeMap<_, &Row> = open.iter().map(|row| (kind(row), *row)).collect();
+    let open = || rows.iter().filter(|row| !row.why.is_empty());
+    // Where several intervals are too wide, the table shows each, and what is said is said of the widest.
+    let high = |row: &&&Row| row.change_interval.map_or(0.0, |interval| interval.high);
+    let wide = || open().filter(|row| !all && row.why.starts_with(WIDE));
+    let widest = wide().max_by(|a, b| high(a).total_cmp(&high(b))).filter(|_| wide().count() > 1);
     let line = |row: &&Row| {
-        let why = if all { &row.why } else { &widest[&kind(row)].why };
-        format!("{} {}: {}: {why}", row.arm, row.metric, row.word())
+        let widest = widest.filter(|_| row.why.starts_with(WIDE)).map(|widest| format!("the widest: {}", widest.why));
+        format!("{} {}: {}: {}", row.arm, row.metric, row.word(), widest.as_ref().unwrap_or(&row.why))
     };
-    let mut lines = by_reason(&open.iter().map(line).collect::<Vec<_>>(), all);
+    let mut lines = by_reason(&open().map(line).collect::<Vec<_>>(), all);
     let counts = || rows.iter().filter(|row| row.question == Question::Counts);
     let same = counts().filter(|row| row.verdict == Verdict::NoChange).count();
     if same > 0 {
         lines.push(format!("counts of a PMI: {same} of {} repeat, and are the same on both sides", counts().count()));
     } else if counts().any(|row| row.verdict == Verdict::NotJudged) {
-        lines.push("counts of a PMI follow the host's load here; --all-metrics shows them".to_owned());
+        lines.push("counts of a PMI are not seen to repeat here; -v shows them, and more runs or pairs may".to_owned());
     }
     lines
 }

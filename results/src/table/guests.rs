@@ -81,7 +81,7 @@ fn head(documents: &[Document], report: &mut Report) {
         "p50: median over rounds of each round's median; × floor: of paired rounds"
     };
     report.note(format!(
-        "{means}, floor: an estimated lower bound; opens, ops: host events opened and operations on them, per {per}; KVM since 6.2 is deferred (--strategy deferred,gate)"
+        "{means}, floor: an estimated lower bound; opens, ops: host events opened and operations on them, per {per}"
     ));
 }
 
@@ -222,11 +222,13 @@ fn choice(documents: &[Document]) -> Option<String> {
         Some(if usual == Some(base) || found.ratio < 1.0 - AS_GOOD {
             times(&found, &format!("{own} with {with}"))
         } else {
-            format!("with {with}, where {base} is the fastest other, {}", times(&found, &own))
+            format!("with {with}, where none is faster than {base}, {}", times(&found, &own))
         })
     };
     let parts: Vec<String> = documents.iter().zip(nouns).filter_map(part).collect();
-    let mut said = format!("{name}: {}{}", parts.join("; "), origin(first));
+    let is_cut = documents.iter().any(|document| document.status == Status::Interrupted);
+    let cut = if is_cut { " (interrupted)" } else { "" };
+    let mut said = format!("{name}: {}{}{cut}", parts.join("; "), origin(first));
     if !as_good.is_empty() {
         said.extend(["; as good: ", &as_good]);
     }
@@ -360,7 +362,7 @@ mod tests {
         );
         assert!(
             text.starts_with("gate: 0.500 × recreate's handler time with ")
-                && text.contains("; with 1 event, where reuse is the fastest other, 1.045 × reuse's"),
+                && text.contains("; with 1 event, where none is faster than reuse, 1.045 × reuse's"),
             "{text}"
         );
         let text = said(&[("recreate", 3000), ("reuse", 1500)], &[("recreate", 1200), ("gate", 1100)]);

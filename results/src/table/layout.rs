@@ -117,6 +117,11 @@ pub fn dash() -> String {
     "–".to_owned()
 }
 
+/// Formats a level against the floor's.
+pub fn against(ratio: f64) -> String {
+    format!("× {ratio:.3}")
+}
+
 /// Formats a ratio or a mean count: about three significant digits, none of them lost in zeros.
 pub fn ratio(value: f64) -> String {
     let decimals = digits(value);

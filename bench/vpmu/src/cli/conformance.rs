@@ -43,7 +43,7 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "clx", value_parser = processor())]
     pub cpu: Vec<Cpu>,
 
-    /// Architectural PMU versions of a guest with an Intel processor; an AMD's has one
+    /// Architectural PMU versions of a guest with an Intel processor
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4",
           value_parser = PossibleValuesParser::new(["2", "4"]).try_map(|version| version.parse::<u8>()))]
     pub pmu_version: Vec<u8>,
@@ -68,6 +68,11 @@ type Checks = (String, Vec<Checked>, Vec<Target>);
 /// Returns the checks of the userspace vPMU.
 fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     let mut strategies = ready(&args.strategy)?;
+    let amd = args.cpu.iter().find(|cpu| cpu.vendor() == Vendor::Amd);
+    if let Some(cpu) = amd.filter(|_| args.pmu_version != [2, 4]) {
+        let remedy = "leave it out, or check Intel's processors apart";
+        return Err(Error::usage(format!("--pmu-version is not for --cpu {}", cpu.name()), "it is Intel's", remedy));
+    }
     let mut versions = args.pmu_version.clone();
     versions.sort_unstable();
     versions.dedup();

@@ -8,14 +8,22 @@ pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, results::error::
     crate::setting::parse::options(line).map_err(|found| crate::setting::parse::refused(&found))
 }
 
-/// Accepts perf's spelling: `-- GUEST` after the options.
+/// Accepts perf's spellings: `-- GUEST` after the options, and `-z` without a level.
 pub(super) fn as_perf_spells(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_none_or(|command| command != "record" && command != "trace") {
         return args;
     }
     let ends = |arg: &OsString| ["--", "payload", "run", "linux"].iter().any(|word| arg == word);
-    let first = args.iter().position(ends);
-    first.filter(|&at| args[at] == "--").map(|at| args.remove(at));
+    let Some(first) = args.iter().position(ends) else { return args };
+    let before = &mut args[..=first];
+    if let Some(at) =
+        before.windows(2).position(|two| two[0] == "-z" && two[1].to_string_lossy().parse::<u8>().is_err())
+    {
+        before[at] = "-z1".into();
+    }
+    if args[first] == "--" {
+        args.remove(first);
+    }
     args
 }
 
@@ -32,6 +40,8 @@ mod tests {
     fn perfs_spellings_are_taken_ahead_of_the_guest() {
         let spelt = |line: &str| as_perf_spells(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
         assert_eq!(spelt("vpmu record -z3 -g -- run k -- x"), "vpmu record -z3 -g run k -- x");
+        assert_eq!(spelt("vpmu record -z 3 -o run payload"), "vpmu record -z 3 -o run payload");
+        assert_eq!(spelt("vpmu record -z payload"), "vpmu record -z1 payload");
         assert_eq!(spelt("vpmu trace record -- payload"), "vpmu trace record payload");
         assert_eq!(spelt("vpmu linux -- x"), "vpmu linux -- x");
     }

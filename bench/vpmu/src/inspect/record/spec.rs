@@ -22,7 +22,6 @@ const RAW: u32 = 4;
 
 /// Options of `vpmu record`.
 #[derive(Clone, Debug, Args)]
-#[command(subcommand_precedence_over_arg = true)]
 pub struct RecordSpec {
     /// File of the recording; one of that name is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
