@@ -30,8 +30,8 @@ const CALLS: [&str; 4] =
 /// limit, as arm `kvm` on 5.10.
 const PERIOD: &str = "--period 4000000 --time-limit 1s";
 const HOST_PERIOD: &str = "--period 20000000 --time-limit 60s";
-/// Separates what a script prints.
-const MARK: &str = "== ";
+/// Separates what a script prints. No step of a conformance case has it.
+const MARK: &str = "=== ";
 
 pub(crate) fn trials(parts: Option<&Parts>) -> impl Iterator<Item = Trial> {
     kernel_module::trials(parts).into_iter().chain(releases::trials())
