@@ -226,7 +226,7 @@ fn arms_of(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &m
         |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
     for row in rows.iter_mut().filter(|row| !pair.turns && !has(&row.metric)) {
         row.limits.report_only = true;
-        notes.push(format!("{}, {}: not judged: {reference} has none to divide it by", row.arm, row.metric));
+        notes.push(format!("{} {}: not judged: {reference} has none to divide it by", row.arm, row.metric));
     }
     rows
 }

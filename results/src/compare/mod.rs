@@ -169,7 +169,7 @@ mod tests {
             })
         };
         let found = of(&lacks(5), &lacks(6));
-        let why = "note: reuse, more_ns: not judged: floor has none to divide it by";
+        let why = "note: reuse more_ns: not judged: floor has none to divide it by";
         assert!(found.exit == 0 && text(&found).contains(why), "{}", text(&found));
     }
 

@@ -175,7 +175,7 @@ pub fn parse(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Pars
     // The last one of any other option counts.
     let has_one = matches!(found, Ok(Cli { command: None | Some(Command::NmiLatency(_) | Command::Sim(_)), .. }));
     if has_one && args.iter().filter(|word| usage::is_workload(&word.to_string_lossy())).count() > 1 {
-        let remedy = "the main job and `advise` take several";
+        let remedy = "`vpmu advise --workload LIST` takes several";
         return Err(Error::usage("--workload is given twice", "a run has one workload", remedy));
     }
     match found {

@@ -20,7 +20,7 @@ pub struct ReproduceArgs {
     ///
     /// vpmu-reuse: the series that reuses host events, predicted, measured, compared, with the NMI watchdog as it is; with the
     /// module of host-pmu/kernel loaded, in KVM itself, too. perf-stat-setup: 700 events by perf's orders before and since its series.
-    /// record-compression: a recording by level, beside stock perf. Others are those of `vpmu triage`.
+    /// record-compression: a recording by level, beside stock perf. The others are measured by `vpmu triage`.
     #[arg(long, value_name = "FIGURE", value_parser = FIGURES)]
     pub run: Option<String>,
 

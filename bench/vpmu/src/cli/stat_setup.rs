@@ -14,6 +14,7 @@ use crate::experiment::stat_setup::StatSetupSpec;
 use crate::experiment::stat_setup::arms::prepare;
 use crate::experiment::stat_setup::{events, show};
 use crate::sys;
+use crate::terminal::console;
 
 /// Options of `vpmu stat-setup`.
 #[derive(Clone, Debug, Args)]
@@ -36,6 +37,8 @@ pub(super) fn run(args: &StatSetupArgs, command_line: &[String]) -> Result<Exit,
         return Err(Error::usage("--save-baseline takes one number of events", "", "give one, e.g. --events 100"));
     }
     baseline.check(result)?;
+    // perf is asked for its version before anything is measured, which takes a second.
+    console::catch_interrupts()?;
     // All numbers are known to be good before the first is measured.
     all.iter().try_for_each(|one| events::text(&one.events, &Sysfs::host()).map(drop))?;
     let mut exit = Exit::Done;
