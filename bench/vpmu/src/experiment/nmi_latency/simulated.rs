@@ -72,7 +72,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 const TIMERS: [Timer; 2] = [Timer::Periodic, Timer::Forwarded];
 
 const fn timer(timer: Timer) -> &'static str {
-    ["periodic", "forwarded"][timer as usize]
+    match timer {
+        Timer::Periodic => "periodic",
+        Timer::Forwarded => "forwarded",
+    }
 }
 
 fn cost(text: &str) -> Result<(String, f64), String> {
