@@ -120,13 +120,13 @@ impl Parts {
 
 /// Returns a runner that replays this trace on hosts of the model.
 pub fn runner(parts: &Parts, model: Model, seed: u64) -> Runner {
-    let of = Rc::new((parts.clone(), Rc::new(model)));
+    let shared = Rc::new(Shared { parts: parts.clone(), model: Rc::new(model) });
     Box::new(move |arm| {
-        let (strategy, (parts, model)) = (strategy(arm)?, &*of);
+        let (strategy, Shared { parts, model }) = (strategy(arm)?, &*shared);
         let replay = |vcpu| Some(Replay::new(model, parts.pmu, strategy.as_ref()?, seed, vcpu));
         let replays = (0..parts.trace.meta.vcpus as u16).filter_map(replay).collect();
-        let (of, rest) = (Rc::clone(&of), Box::new(parts.trace.batches()));
-        Ok(Box::new(Live { of, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 }))
+        let (shared, rest) = (Rc::clone(&shared), Box::new(parts.trace.batches()));
+        Ok(Box::new(Live { shared, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 }))
     })
 }
 
@@ -145,9 +145,15 @@ fn strategy(arm: &Arm) -> Result<Option<Strategy>, String> {
     }
 }
 
+/// What all arms share.
+struct Shared {
+    parts: Parts,
+    model: Rc<Model>,
+}
+
 /// A trace that is replayed under a strategy part by part, or on the floor, which has no host events.
 struct Live {
-    of: Rc<(Parts, Rc<Model>)>,
+    shared: Rc<Shared>,
     /// The state of each vCPU; there is none on the floor.
     replays: Vec<Replay>,
     rest: Box<dyn Iterator<Item = Result<Vec<Row>, Error>>>,
@@ -162,8 +168,8 @@ struct Live {
 
 impl ArmGuests for Live {
     fn turn(&mut self, _: Turn, _: u64) -> Result<TurnOutcome, Error> {
-        let of = Rc::clone(&self.of);
-        let (parts, model) = &*of;
+        let shared = Rc::clone(&self.shared);
+        let Shared { parts, model } = &*shared;
         let mut part = Part::default();
         if self.done == parts.rounds {
             return Ok(nothing(End::Stopped).into());
