@@ -16,7 +16,7 @@ use results::write::{append, now_unix};
 
 use super::args::{On, SubmitArgs};
 use super::plan::{Check, planned};
-use crate::campaign::attempt;
+use crate::campaign::attempt::{self, Ended};
 use crate::setting::process;
 use crate::sys;
 use crate::terminal::console::{self, complain, internal, print};
@@ -101,8 +101,8 @@ pub(super) fn element(dir: &Path, number: u64) -> Result<Exit, Error> {
     })?;
     console::catch_interrupts()?;
     let (how, exit) = match attempt::run(&folder, &campaign, element, true, sys::interrupted())? {
-        Ok(done) => (done.how(), done.exit.map(Exit::from_code)),
-        Err(why) => (format!("stopped: {why}"), None),
+        Ended::Done(done) => (done.how(), done.exit.map(Exit::from_code)),
+        Ended::Stopped(why) => (format!("stopped: {why}"), None),
     };
     complain(&format!("{}: {how}", element.name));
     Ok(exit.unwrap_or(Exit::Inconclusive))
