@@ -17,7 +17,7 @@ use trace::read::Trace;
 use super::files::{self, Kept};
 use super::measure::{Found, measure_each};
 use super::options::ResultOptions;
-use super::prepare::{MakePlan, named_model, tried};
+use super::prepare::{Fallback, MakePlan, On, named_model, tried};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
@@ -107,8 +107,9 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
     let makes: Vec<MakePlan<'_>> = makes.iter().map(|make| make as MakePlan<'_>).collect();
     // Whatever can be refused is refused before anything is measured.
     makes.iter().try_for_each(|make| tried(model.as_ref(), *make))?;
-    let on = (&host.behind.backend, None, model.as_ref());
-    let Found { documents, kept, failed } = measure_each(on, (false, true), &args.result, &makes, command_line)?;
+    let (backend, model) = (&host.behind.backend, model.as_ref());
+    let on = On { backend, linux: None, model, fallback: Fallback::Never };
+    let Found { documents, kept, failed } = measure_each(on, true, &args.result, &makes, command_line)?;
     let records = documents.iter().map(record).collect::<Result<Vec<_>, _>>()?;
     let done = show(args, &records, kept.iter().find_map(Kept::path), left_out)?;
     let cut = || Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept");
