@@ -17,7 +17,7 @@ use trace::write::Writer;
 use vmm::machine::{CounterSource, Plan};
 
 use crate::arms::arm::sim;
-use crate::inspect::drained::{beside, take_turn};
+use crate::inspect::drain::{run_beside_drain, take_some};
 use crate::inspect::guest::{Guest, GuestSpec, PayloadSpec};
 use crate::machine;
 use crate::setting::backend::BackendChoice;
@@ -164,7 +164,8 @@ fn traced(
     let tracing = Tracing::new(meta.vcpus);
     let writer = Writer::begin(output, meta)?;
     let drained = Drained { writer, failed: None, origin: None };
-    let (drained, ended) = beside(drained, |drained, _| drained.drain(&tracing), || guest(Arc::clone(&tracing)))?;
+    let (drained, ended) =
+        run_beside_drain(drained, |drained, _| drained.drain(&tracing), || guest(Arc::clone(&tracing)))?;
     let Drained { mut writer, failed, .. } = drained;
     if let Some(error) = failed {
         return Err(error);
@@ -209,7 +210,7 @@ struct Drained {
 impl Drained {
     fn drain(&mut self, tracing: &Tracing) -> Option<Duration> {
         // A row that is there has a clock.
-        let more = take_turn(|| tracing.pop(), |row| self.add(row, tracing.khz.load(Ordering::Relaxed).max(1)));
+        let more = take_some(|| tracing.pop(), |row| self.add(row, tracing.khz.load(Ordering::Relaxed).max(1)));
         tracing.stop.store(sys::stopped(), Ordering::Relaxed);
         (!more).then_some(POLL)
     }
