@@ -10,7 +10,8 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::Report;
 
-use super::files::{bisected, write_junit, write_to};
+use super::end::bisected;
+use super::files::{write_junit, write_to};
 use super::usage::is_workload;
 use crate::engine::plain::Save;
 use crate::experiment::ab::{self, AbSpec, Side};

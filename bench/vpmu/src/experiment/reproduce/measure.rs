@@ -26,9 +26,9 @@ use super::recipe::{ALL, Recipe, rows};
 use super::recording;
 use crate::experiment::stat_setup;
 use crate::setting::backend::{Probe, guest_cpu, open_kvm};
+use crate::setting::child::{self, Ran};
 use crate::setting::options::SeedOption;
 use crate::setting::parse::{folder, number_in};
-use crate::setting::tool::{self, Ran};
 use crate::sys;
 use crate::terminal::progress::Progress;
 
@@ -224,7 +224,7 @@ fn series(
         progress.expect(&format!("calibration of {backend}"));
         let rounds = asked.rounds.unwrap_or(10).clamp(2, 10);
         let words = format!("calibrate --quiet --backend {backend} --rounds {rounds}");
-        let calibrated = child(&words, ["--output", &model], &[Exit::Done]).map(drop);
+        let calibrated = run_tool(&words, ["--output", &model], &[Exit::Done]).map(drop);
         let is_below_kvm = backend == BackendKey::Hardware && Path::new(kernel::DEVICE).exists();
         let below_kvm = if is_below_kvm { ",kvm:recreate" } else { "" };
         let stand_in = if matches!(backend, BackendKey::Tracepoint { .. }) { ".tracepoint" } else { "" };
@@ -250,12 +250,12 @@ fn failed(words: &str, exit: Option<Exit>, why: String) -> Error {
 }
 
 /// Runs a command of this tool, some of whose arguments are no words, to one of these ends.
-fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>, ends: &[Exit]) -> Result<Ran, Error> {
+fn run_tool(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>, ends: &[Exit]) -> Result<Ran, Error> {
     let list = vec![TEN; 70].join(",");
     let host = |error: std::io::Error| failed(words, Some(Exit::Host), error.to_string());
     let mut command = Command::new(this_program().map_err(host)?);
     command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word })).args(args);
-    let ran = tool::run(&mut command, sys::stopped).map_err(host)?;
+    let ran = child::run(&mut command, sys::stopped).map_err(host)?;
     let is_one = ran.exit().is_some_and(|exit| ends.contains(&exit));
     if is_one { Ok(ran) } else { Err(failed(words, ran.exit(), ran.why())) }
 }
@@ -263,7 +263,7 @@ fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>, ends: &[Exit]
 /// Runs a command of this tool, and returns its document.
 fn document(words: &str, args: &[impl AsRef<OsStr>]) -> Result<Record, Error> {
     let args = ["--json", "--quiet"].map(OsStr::new).into_iter().chain(args.iter().map(AsRef::as_ref));
-    let ran = child(words, args, &[Exit::Done, Exit::Regression, Exit::Inconclusive])?;
+    let ran = run_tool(words, args, &[Exit::Done, Exit::Regression, Exit::Inconclusive])?;
     ran.document().map_err(|why| failed(words, None, why))
 }
 

@@ -11,7 +11,7 @@ use vmm::boot::linux::Kernel;
 use super::place::Placed;
 use super::spec::BootOptions;
 use crate::machine;
-use crate::setting::process::in_path;
+use crate::setting::program::in_path;
 
 /// Modules of the agent's port.
 const PORT: [&str; 2] = ["virtio_mmio", "virtio_console"];

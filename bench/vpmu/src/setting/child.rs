@@ -1,4 +1,4 @@
-//! This tool, or another build of it, as a child process that leaves a document.
+//! Commands that run as child processes to their end, such as perf and this tool, whose output is a document.
 
 use std::io;
 use std::path::Path;
