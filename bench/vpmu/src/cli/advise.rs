@@ -68,10 +68,13 @@ pub struct AdviseArgs {
     pub result: ResultOptions,
 }
 
-/// Gives a shared option the defaults and the help that it has here.
+/// Gives shared options the defaults and the help that they have here.
 pub(super) fn with_defaults(command: Command) -> Command {
-    let help = "Presets to compare, and .toml files of strategies: beside them, or beside the default ones";
-    command.mut_arg("strategy", |arg| arg.default_values(USUAL).help(help).long_help(help))
+    let strategy = "Presets to compare, and .toml files of strategies: beside them, or beside the default ones";
+    let duration = "Bound on all runs together, of a simulation on each in its guests' time; only whole rounds count [default: 100s, of a simulation none]";
+    command
+        .mut_arg("strategy", |arg| arg.default_values(USUAL).help(strategy).long_help(strategy))
+        .mut_arg("duration", |arg| arg.help(duration).long_help(duration))
 }
 
 /// The presets by default: that of KVM before 5.5, that of KVM since, and the ones that may be faster. Others go by their names.

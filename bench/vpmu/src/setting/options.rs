@@ -169,7 +169,7 @@ fn backends() -> String {
 /// Bound on a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct DurationOption {
-    /// Bound on the whole run: it ends after the round in which this time passes [default: as --rounds; of ab 1m; of advise 100s on this host]
+    /// Bound on the whole run: it ends after the round in which this time passes [default: as --rounds; of ab 1m]
     ///
     /// Only whole rounds count, so the result is complete, with fewer rounds. In a simulation it is the simulated guests' time.
     #[arg(long, value_name = "TIME", help_heading = "Rounds",
