@@ -182,7 +182,7 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
             print(&format!("saved: {}\n", target.path().display()))?;
         }
     }
-    // The report stays what it is.
+    // The error is printed here and not returned, because `ended` would write it over the JUnit report, which has the comparison.
     ended.or_else(|error| {
         complain(&format!("error: {error}"));
         Ok(error.exit)

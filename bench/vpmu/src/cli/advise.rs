@@ -206,7 +206,7 @@ fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: V
     if let (Some(first), Form::Text) = (saved, form) {
         print(&format!("saved: {} ({})\n", first.display(), plural(records.len(), "result")))?;
     }
-    // Each kind once, as its first result has it.
+    // A warning is shown once for all results: of each kind the first.
     let mut kinds = BTreeSet::new();
     let all = records.iter().flat_map(|record| &record.warnings);
     let first: Vec<_> = all.filter(|one| kinds.insert(&one.code)).cloned().collect();

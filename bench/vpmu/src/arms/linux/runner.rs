@@ -238,7 +238,7 @@ mod tests {
             (arm(), End::Stopped, 1, BAD, End::Stopped),
             (below.clone(), End::Done, 2, Ok(recorded()), End::Done),
             (below, End::Done, 0, Ok(recorded()), End::Host(kernel::PASSED_BY.to_owned())),
-            // Of KVM as it is nothing is counted.
+            // KVM without the module counts no opens: that there are none says nothing.
             (kvm, End::Done, 0, Ok(recorded()), End::Done),
         ] {
             assert_eq!(turn(&arm, end, opens, worked).run.end, expected);
