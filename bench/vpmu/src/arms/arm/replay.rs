@@ -120,13 +120,13 @@ impl Parts {
 
 /// Returns a runner that replays this trace on hosts of the model.
 pub fn runner(parts: &Parts, model: Model, seed: u64) -> Runner {
-    let shared = Rc::new(Shared { parts: parts.clone(), model: Rc::new(model) });
+    let (parts, model) = (Rc::new(parts.clone()), Rc::new(model));
     Box::new(move |arm| {
-        let (strategy, Shared { parts, model }) = (strategy(arm)?, &*shared);
-        let replay = |vcpu| Some(Replay::new(model, parts.pmu, strategy.as_ref()?, seed, vcpu));
+        let (strategy, parts, model) = (strategy(arm)?, Rc::clone(&parts), Rc::clone(&model));
+        let replay = |vcpu| Some(Replay::new(&model, parts.pmu, strategy.as_ref()?, seed, vcpu));
         let replays = (0..parts.trace.meta.vcpus as u16).filter_map(replay).collect();
-        let (shared, rest) = (Rc::clone(&shared), Box::new(parts.trace.batches()));
-        Ok(Box::new(Live { shared, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 }))
+        let rest = Box::new(parts.trace.batches());
+        Ok(Box::new(Live { parts, model, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 }))
     })
 }
 
@@ -145,15 +145,10 @@ fn strategy(arm: &Arm) -> Result<Option<Strategy>, String> {
     }
 }
 
-/// What all arms share.
-struct Shared {
-    parts: Parts,
-    model: Rc<Model>,
-}
-
 /// A trace that is replayed under a strategy part by part, or on the floor, which has no host events.
 struct Live {
-    shared: Rc<Shared>,
+    parts: Rc<Parts>,
+    model: Rc<Model>,
     /// The state of each vCPU; there is none on the floor.
     replays: Vec<Replay>,
     rest: Box<dyn Iterator<Item = Result<Vec<Row>, Error>>>,
@@ -168,8 +163,7 @@ struct Live {
 
 impl ArmGuests for Live {
     fn turn(&mut self, _: Turn, _: u64) -> Result<TurnOutcome, Error> {
-        let shared = Rc::clone(&self.shared);
-        let Shared { parts, model } = &*shared;
+        let (parts, model) = (&*self.parts, &*self.model);
         let mut part = Part::default();
         if self.done == parts.rounds {
             return Ok(nothing(End::Stopped).into());
