@@ -1,7 +1,6 @@
 //! Values of options: strategies, workloads, backends; and what this host, its programs and this process can do.
 
 pub mod backend;
-pub mod child;
 pub mod options;
 pub mod parse;
 pub mod pin;

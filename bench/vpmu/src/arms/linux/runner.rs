@@ -26,7 +26,7 @@ use crate::machine::linux::place::Placed;
 use crate::machine::linux::userland;
 use crate::machine::rdpmcs_elsewhere;
 use crate::setting::backend::open_kvm;
-use crate::setting::child::perf_version;
+use crate::setting::program::perf_version;
 use crate::sys;
 
 /// Guest times are in ns: a TSC of 1 GHz.

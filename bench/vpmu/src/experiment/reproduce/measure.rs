@@ -26,11 +26,10 @@ use super::recipe::{ALL, Recipe, rows};
 use super::recording;
 use crate::experiment::stat_setup;
 use crate::setting::backend::{Probe, guest_cpu, open_kvm};
-use crate::setting::child::{self, Ran};
 use crate::setting::options::SeedOption;
 use crate::setting::parse::{folder, number_in};
+use crate::setting::program::{self, Ran};
 use crate::sys;
-use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
 
 /// The figures of the series of 2019.
@@ -215,7 +214,7 @@ fn regimes(probe: Probe<'_>, watchdog: Option<bool>) -> Result<(Regimes, Vec<Str
 fn guests(first_event: bool, backend: &BackendKey, workload: &str) -> Result<(String, &'static str), Error> {
     let id = format!("{}-{workload}", if first_event { "expensive-create" } else { "cheap-create" });
     let key = if matches!(backend, BackendKey::Tracepoint { .. }) { format!("{id}.tracepoint") } else { id.clone() };
-    let options = ALL.regimes.get(&key).ok_or_else(|| internal("no such regime in published.toml", key))?;
+    let options = ALL.regimes.get(&key).ok_or_else(|| Error::internal("no such regime in published.toml", key))?;
     Ok((id, options))
 }
 
@@ -265,7 +264,7 @@ fn run_tool(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>, ends: &[Ex
     let host = |error: std::io::Error| failed(words, Some(Exit::Host), error.to_string());
     let mut command = Command::new(this_program().map_err(host)?);
     command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word })).args(args);
-    let ran = child::run(&mut command, sys::stopped).map_err(host)?;
+    let ran = program::run(&mut command, sys::stopped).map_err(host)?;
     let is_one = ran.exit().is_some_and(|exit| ends.contains(&exit));
     if is_one { Ok(ran) } else { Err(failed(words, ran.exit(), ran.why())) }
 }
