@@ -27,7 +27,7 @@ use crate::setting::options::DurationOption;
 use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms};
 use crate::setting::workload::Workload;
 use crate::sys;
-use crate::terminal::console::{self, Form, complain, internal, print};
+use crate::terminal::console::{self, Form, complain, print};
 
 /// Bound on all runs on this host together.
 const LONGEST: Duration = Duration::from_secs(100);
@@ -68,13 +68,10 @@ pub struct AdviseArgs {
     pub result: ResultOptions,
 }
 
-/// Gives shared options the defaults and the help that they have here.
+/// Gives a shared option the defaults and the help that it has here.
 pub(super) fn with_defaults(command: Command) -> Command {
-    let strategy = "Presets to compare, and .toml files of strategies: beside them, or beside the default ones";
-    let duration = "Bound on all runs together, of a simulation on each in its guests' time; only whole rounds count [default: 100s, of a simulation none]";
-    command
-        .mut_arg("strategy", |arg| arg.default_values(USUAL).help(strategy).long_help(strategy))
-        .mut_arg("duration", |arg| arg.help(duration).long_help(duration))
+    let help = "Presets to compare, and .toml files of strategies: beside them, or beside the default ones";
+    command.mut_arg("strategy", |arg| arg.default_values(USUAL).help(help).long_help(help))
 }
 
 /// The presets by default: that of KVM before 5.5, that of KVM since, and the ones that may be faster. Others go by their names.
@@ -110,8 +107,7 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
     let makes: Vec<MakePlan<'_>> = makes.iter().map(|make| make as MakePlan<'_>).collect();
     // Whatever can be refused is refused before anything is measured.
     makes.iter().try_for_each(|make| tried(model.as_ref(), *make))?;
-    let (backend, model) = (&host.behind.backend, model.as_ref());
-    let on = On { backend, linux: None, model, fallback: Fallback::Never };
+    let on = On { backend: &host.behind.backend, linux: None, model: model.as_ref(), fallback: Fallback::Never };
     let Found { documents, kept, failed } = measure_each(on, true, &args.result, &makes, command_line)?;
     let records = documents.iter().map(record).collect::<Result<Vec<_>, _>>()?;
     let done = show(args, &records, kept.iter().find_map(Kept::path), left_out)?;
@@ -121,7 +117,7 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
 
 /// Returns a document as one that was read.
 fn record(document: &Document) -> Result<Record, Error> {
-    serde_json::from_str(&document.to_json()?).map_err(|error| internal("cannot read the result", error))
+    serde_json::from_str(&document.to_json()?).map_err(|error| Error::internal("cannot read the result", error))
 }
 
 fn plan(

@@ -29,7 +29,6 @@ pub(super) fn run(args: &GuestStatArgs, command_line: &[String]) -> Result<Exit,
     let plan = |events: u64| move |chosen: &Chosen, usable: Option<&[u32]>| spec.plan(events, host, chosen, usable);
     let plans: Vec<_> = spec.events.iter().map(|&events| plan(events)).collect();
     let model = named_model(&host.behind.backend)?;
-    let (backend, model) = (&host.behind.backend, model.as_ref());
-    let on = On { backend, linux: None, model, fallback: Fallback::Never };
+    let on = On { backend: &host.behind.backend, linux: None, model: model.as_ref(), fallback: Fallback::Never };
     measure_all(on, out, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), command_line)
 }

@@ -67,9 +67,7 @@ pub(super) fn measure_each(
                 found.failed = found.failed.or(error).or_else(|| kept.failed.clone());
                 found.kept.push(kept);
                 // What is missing is the same for all plans, and is said once.
-                if on.fallback == Fallback::WithNotice {
-                    on.fallback = Fallback::Quietly;
-                }
+                on.fallback = on.fallback.min(Fallback::Quietly);
             }
             Err(error) if found.documents.is_empty() => return Err(error),
             // What was measured before is shown.

@@ -23,8 +23,8 @@ pub(super) type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Pla
 /// A plan with its runner, and the facts of the host that it runs on.
 type Ready = (Plan, Runner, HostFacts, HostFs);
 
-/// Whether a plan is simulated where this host cannot measure it.
-#[derive(Clone, Copy, PartialEq)]
+/// Whether a plan is simulated where this host cannot measure it, by how much is said of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fallback {
     Never,
     Quietly,
