@@ -6,7 +6,6 @@ use std::time::Duration;
 use results::error::Error;
 
 use crate::machine::linux::guest::Sets;
-use crate::terminal::console::internal;
 
 /// Runs `guest` beside a thread that takes out what its vCPUs leave, until the guest has ended; returns what is left of `state` and the
 /// guest's end. `look` is called with whether the guest has ended. It returns `None` if there may be more to take out at once, or else
@@ -38,7 +37,7 @@ pub(super) fn run_beside_drain<T: Send, R>(
         let ended = guest();
         drop(told);
         thread.thread().unpark();
-        let drained = thread.join().map_err(|_| internal("the recorder panicked", "see above"))?;
+        let drained = thread.join().map_err(|_| Error::internal("the recorder panicked", "see above"))?;
         Ok((drained, ended))
     })
 }
