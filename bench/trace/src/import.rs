@@ -475,7 +475,7 @@ mod tests {
         Some(Row { kind, register, value: hex(value), ..Row::default() })
     }
 
-    /// Tells a vCPU with these registers of events a microsecond apart; an access comes after its exit.
+    /// Returns the rows of a vCPU with these registers that meets the events a microsecond apart. An access has its exit 900 ns before it.
     fn rows_of(registers: &[u32], events: impl Iterator<Item = Event>) -> Vec<Row> {
         let mut vcpu = Vcpu::new(0, &Thread { vcpu: Some(0), ..thread(registers) });
         for (at, event) in (1..).zip(events) {
@@ -484,7 +484,7 @@ mod tests {
             }
             vcpu.take(at * 1000, event);
         }
-        // What KVM does between the exit and its word is not the guest's time.
+        // A row of an access has the time of its exit, because the guest does not run from there until KVM tells of the access.
         let mut accesses = vcpu.rows.iter().filter(|row| row.kind.is_access() && row.register != UNKNOWN);
         assert!(accesses.all(|row| (row.at % 1000, row.rip) == (100, 77)));
         vcpu.rows

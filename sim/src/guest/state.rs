@@ -29,6 +29,16 @@ pub enum Timer {
     Forwarded,
 }
 
+impl Timer {
+    /// Returns its name as an option has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Periodic => "periodic",
+            Self::Forwarded => "forwarded",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     WarmUp,

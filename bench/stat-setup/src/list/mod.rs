@@ -29,6 +29,16 @@ impl Class {
     pub const fn never_competes(self) -> bool {
         matches!(self, Self::Software | Self::Tracepoint)
     }
+
+    /// Returns its name in a document, which the word "events" follows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Software => "software",
+            Self::Tracepoint => "tracepoint",
+            Self::Hardware => "hardware",
+            Self::OtherPmu => "other PMUs'",
+        }
+    }
 }
 
 /// Arguments of an open.

@@ -30,8 +30,14 @@ const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.
 const STDERR: &str = "stderr.txt";
 
-/// What came to an end of its own, now or before; or why it was stopped: the element is to run again.
-pub type Ended = Result<Done, String>;
+/// How an attempt ended.
+#[derive(Debug, PartialEq)]
+pub enum Ended {
+    /// The element has an outcome, of this attempt or of one before.
+    Done(Done),
+    /// The attempt was stopped for this reason, and the element is to run again.
+    Stopped(String),
+}
 
 /// Runs an element, unless it has an outcome. `in_job`: in a job of the campaign's, and not just in somebody's.
 ///
@@ -45,7 +51,7 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Ended, Error> {
     if let Some(done) = folder.done(element.number)? {
-        return Ok(Ok(done));
+        return Ok(Ended::Done(done));
     }
     let (number, path) = folder.next_attempt(element.number)?;
     let attempt = begin(element, number, in_job);
@@ -86,7 +92,7 @@ pub fn run(
     if !folder.finish(&done)? {
         complain(&format!("notice: another attempt at {} came to its end first, and counts", element.name));
     }
-    Ok(Ok(folder.done(element.number)?.unwrap_or(done)))
+    Ok(Ended::Done(folder.done(element.number)?.unwrap_or(done)))
 }
 
 fn begin(element: &Element, attempt: u32, in_job: bool) -> Attempt {
@@ -158,7 +164,7 @@ fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
 /// Notes why an attempt was stopped. A full disk leaves no note, which changes nothing else.
 fn stopped_by(attempt: &Path, why: String) -> Ended {
     let _ = replace(&attempt.join(STOPPED), why.as_bytes());
-    Err(why)
+    Ended::Stopped(why)
 }
 
 /// Returns whether a document is of a command that was interrupted. Whoever collects it finds one that cannot be read.
@@ -200,7 +206,7 @@ pub fn one_after_the_other(
         }
         progress.run(&element.name);
         let ended = run(folder, campaign, element, false, stop).inspect_err(|_| progress.end())?;
-        if let Err(why) = ended
+        if let Ended::Stopped(why) = ended
             && !stop.load(Ordering::Relaxed)
         {
             complain(&format!("warning: {}: {why}; it runs again with the next submission", element.name));
@@ -240,17 +246,21 @@ mod tests {
         run(folder, campaign, &campaign.elements[0], false, &AtomicBool::new(false)).unwrap()
     }
 
+    fn outcome(ended: Ended) -> Done {
+        if let Ended::Done(done) = ended { done } else { panic!("{ended:?}") }
+    }
+
     #[test]
     fn an_element_that_ran_is_not_run_again() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) =
             script(dir.path(), "echo \"$@\"; echo 0 >\"$5/a.json\"; echo x >>\"$0.runs\"; exit 0", ONE);
-        let done = attempt(&folder, &campaign).unwrap();
+        let done = outcome(attempt(&folder, &campaign));
         assert_eq!((done.exit, done.attempt.attempt, done.error.clone()), (Some(0), 1, None));
         assert_eq!(done.documents, ["elements/000000/attempt-1/a.json"]);
         let said = std::fs::read_to_string(folder.element(0).join("attempt-1/stdout.txt")).unwrap();
         assert!(said.starts_with("sim --rounds 2 --output /"), "{said}");
-        assert_eq!(attempt(&folder, &campaign), Ok(done));
+        assert_eq!(attempt(&folder, &campaign), Ended::Done(done));
         let runs = folder.binary(&campaign.binaries["v"]).display().to_string() + ".runs";
         assert_eq!(std::fs::read_to_string(runs).unwrap(), "x\n");
     }
@@ -259,7 +269,7 @@ mod tests {
     fn a_measurement_without_a_document_is_no_success() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) = script(dir.path(), "exit 0", ONE);
-        assert_eq!(attempt(&folder, &campaign).unwrap().exit, Some(Exit::Inconclusive.code()));
+        assert_eq!(outcome(attempt(&folder, &campaign)).exit, Some(Exit::Inconclusive.code()));
 
         let measured =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/baselines/development-host/nmi-latency.json");
@@ -272,10 +282,10 @@ mod tests {
             let (folder, campaign) = script(dir.path(), &text, &format!("experiment = [{{ run = '{run}' }}]"));
             attempt(&folder, &campaign)
         };
-        assert_eq!(exit_with(&value, 0, "nmi-latency").unwrap().exit, Some(0));
+        assert_eq!(outcome(exit_with(&value, 0, "nmi-latency")).exit, Some(0));
         value["status"] = "interrupted".into();
         let stopped = exit_with(&value, 3, "nmi-latency");
-        assert_eq!(stopped, Err("it was interrupted".to_owned()));
+        assert_eq!(stopped, Ended::Stopped("it was interrupted".to_owned()));
     }
 
     #[test]
@@ -283,13 +293,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = "trap 'echo 1 >\"$3/late.json\"; exit 3' INT; while :; do sleep 0.05; done";
         let (folder, campaign) = script(dir.path(), text, "experiment = [{ run = 'sim', time = '1s' }]");
-        let why = attempt(&folder, &campaign).unwrap_err();
+        let Ended::Stopped(why) = attempt(&folder, &campaign) else { panic!("it ended") };
         assert!(why.contains("limit of 1 s"), "{why}");
         assert!(folder.element(0).join("attempt-1/late.json").exists());
         assert_eq!(folder.done(0).unwrap(), None);
         let stop = AtomicBool::new(true);
         let ended = run(&folder, &campaign, &campaign.elements[0], false, &stop).unwrap();
-        assert_eq!(ended, Err("it was interrupted".to_owned()));
+        assert_eq!(ended, Ended::Stopped("it was interrupted".to_owned()));
         assert_eq!(folder.attempts(0).len(), 2);
     }
 

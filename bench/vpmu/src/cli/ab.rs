@@ -10,7 +10,8 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::Report;
 
-use super::files::{bisected, write_junit, write_to};
+use super::end::bisected;
+use super::files::{write_junit, write_to};
 use super::usage::is_workload;
 use crate::engine::plain::Save;
 use crate::experiment::ab::{self, AbSpec, Side};
@@ -18,7 +19,7 @@ use crate::setting::options::{
     DurationOption, FormOptions, GateOptions, LimitOptions, OutputOption, QuietOption, SeedOption,
 };
 use crate::setting::parse::number_in;
-use crate::terminal::console::{self, complain, internal, print};
+use crate::terminal::console::{self, complain, print};
 use crate::terminal::progress::{self, Progress};
 
 /// Bound on a run.
@@ -105,7 +106,7 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
     let mut common = own("--", Some(args.both.clone()))?;
     let [mut base_args, mut new_args] =
         [own("--base-args", split(&args.base_args))?, own("--new-args", split(&args.new_args))?];
-    let this = || std::env::current_exe().map_err(|error| internal("this program has no path", error));
+    let this = || std::env::current_exe().map_err(|error| Error::internal("this program has no path", error));
     // A bare name is a file of this folder, as it is for every other command: not one of PATH.
     let file = |path: &PathBuf| Path::new(".").join(path);
     let base = args.base.as_ref().map(file).map_or_else(this, Ok)?;
@@ -181,7 +182,7 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
             print(&format!("saved: {}\n", target.path().display()))?;
         }
     }
-    // The report stays what it is.
+    // The error is printed here and not returned, because `ended` would write it over the JUnit report, which has the comparison.
     ended.or_else(|error| {
         complain(&format!("error: {error}"));
         Ok(error.exit)

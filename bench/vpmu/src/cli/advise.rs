@@ -17,7 +17,7 @@ use trace::read::Trace;
 use super::files::{self, Kept};
 use super::measure::{Found, measure_each};
 use super::options::ResultOptions;
-use super::prepare::{MakePlan, named_model, tried};
+use super::prepare::{Fallback, MakePlan, On, named_model, tried};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
@@ -27,7 +27,7 @@ use crate::setting::options::DurationOption;
 use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms};
 use crate::setting::workload::Workload;
 use crate::sys;
-use crate::terminal::console::{self, Form, complain, internal, print};
+use crate::terminal::console::{self, Form, complain, print};
 
 /// Bound on all runs on this host together.
 const LONGEST: Duration = Duration::from_secs(100);
@@ -107,8 +107,8 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
     let makes: Vec<MakePlan<'_>> = makes.iter().map(|make| make as MakePlan<'_>).collect();
     // Whatever can be refused is refused before anything is measured.
     makes.iter().try_for_each(|make| tried(model.as_ref(), *make))?;
-    let on = (&host.behind.backend, None, model.as_ref());
-    let Found { documents, kept, failed } = measure_each(on, (false, true), &args.result, &makes, command_line)?;
+    let on = On { backend: &host.behind.backend, linux: None, model: model.as_ref(), fallback: Fallback::Never };
+    let Found { documents, kept, failed } = measure_each(on, true, &args.result, &makes, command_line)?;
     let records = documents.iter().map(record).collect::<Result<Vec<_>, _>>()?;
     let done = show(args, &records, kept.iter().find_map(Kept::path), left_out)?;
     let cut = || Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept");
@@ -117,7 +117,7 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
 
 /// Returns a document as one that was read.
 fn record(document: &Document) -> Result<Record, Error> {
-    serde_json::from_str(&document.to_json()?).map_err(|error| internal("cannot read the result", error))
+    serde_json::from_str(&document.to_json()?).map_err(|error| Error::internal("cannot read the result", error))
 }
 
 fn plan(
@@ -202,7 +202,7 @@ fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: V
     if let (Some(first), Form::Text) = (saved, form) {
         print(&format!("saved: {} ({})\n", first.display(), plural(records.len(), "result")))?;
     }
-    // Each kind once, as its first result has it.
+    // A warning is shown once for all results: of each kind the first.
     let mut kinds = BTreeSet::new();
     let all = records.iter().flat_map(|record| &record.warnings);
     let first: Vec<_> = all.filter(|one| kinds.insert(&one.code)).cloned().collect();

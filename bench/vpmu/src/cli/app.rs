@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
-use super::files::ended;
+use super::end::ended;
 use super::{
     ab, advise, calibrate, compare, conformance, export, fleet, guest_stat, history, nmi_latency, report, reproduce,
     show, stat_setup, sweep, triage, usage,

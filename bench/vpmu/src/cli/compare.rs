@@ -88,7 +88,7 @@ fn hosts(args: &CompareArgs, sides: [&Path; 2]) -> Result<Exit, Error> {
     let SeriesOptions { arm, metric } = &args.series;
     let whole = arm.is_empty() && metric.is_empty();
     if !whole || args.ignore_host_differences || args.gate.all_metrics {
-        let what = "--arm, --metric, --all-metrics and --ignore-host-differences are not for results by host";
+        let what = "--arm, --metric, -v and --ignore-host-differences are not for results by host";
         return Err(Error::usage(what, "each host is compared with itself, in all arms", "leave them out"));
     }
     let [base, new] = [by_host::gather(sides[0])?, by_host::gather(sides[1])?];

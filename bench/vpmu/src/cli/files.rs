@@ -1,16 +1,13 @@
-//! Files that commands read and write, and their end for `git bisect run`.
+//! Files that commands read and write.
 
 use std::path::Path;
 
 use results::document::{Document, Experiment};
-use results::error::{Error, Exit};
-use results::open;
+use results::error::Error;
 use results::read::{self, Found, RESULTS};
-use results::table::Report;
 use results::write::{OutputFolder, Target, now_unix, replace, time_stamp};
 
 use super::options::ResultOptions;
-use crate::setting::options::GateOptions;
 use crate::terminal::console::complain;
 
 /// Writes a file for `-o`, whole or not at all.
@@ -33,22 +30,6 @@ pub(super) fn write_junit(file: Option<&Path>, xml: &str) -> Result<(), Error> {
     write(file, xml.as_bytes()).map_err(|error| Error { remedy: "give --junit another file".to_owned(), ..error })
 }
 
-/// Most bytes of a report that an error takes the place of.
-const MAX_REPORT: u64 = 64 << 20;
-
-/// Ends a comparison: an error takes the place of the `--junit` report, as that of the last good run would pass for one of this.
-/// A file that is no such report is left, as it may be an input.
-pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) -> Result<Exit, Error> {
-    if let (Some(file), Err(error)) = (gate.junit.as_deref(), &found) {
-        let old = open::named_text(file, MAX_REPORT).ok();
-        if old.map_or(file.symlink_metadata().is_err(), |old| old.is_empty() || old.starts_with("<?xml")) {
-            let report = Report { verdict: Some((error.exit, error.to_string())), ..Report::new(name) };
-            let _ = report.junit().and_then(|report| write_junit(Some(file), &report));
-        }
-    }
-    bisected(gate.bisect, found)
-}
-
 /// Reads the documents of files, folders and baselines, in the order given, and says what is left out: of much a few names, or `all`.
 pub(super) fn records<P: AsRef<Path>>(sources: &[P], all: bool) -> Result<Found, Error> {
     let mut found = Found::default();
@@ -66,15 +47,6 @@ pub(super) fn records<P: AsRef<Path>>(sources: &[P], all: bool) -> Result<Found,
 pub(super) fn say_left_out<'a>(refused: impl IntoIterator<Item = &'a Error>, all: bool) {
     for line in read::left_out(refused, all) {
         complain(&format!("left out: {line}"));
-    }
-}
-
-/// Returns the end of a comparison for `git bisect run`: whatever is neither a pass nor a regression says nothing about the commit.
-pub(super) fn bisected(wanted: bool, found: Result<Exit, Error>) -> Result<Exit, Error> {
-    match found {
-        Ok(exit) if wanted && ![Exit::Done, Exit::Regression].contains(&exit) => Ok(Exit::CannotTell),
-        Err(error) if wanted => Err(Error { exit: Exit::CannotTell, ..error }),
-        found => found,
     }
 }
 

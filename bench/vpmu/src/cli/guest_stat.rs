@@ -5,7 +5,7 @@ use results::error::{Error, Exit};
 
 use super::measure::measure_all;
 use super::options::GuestResultOptions;
-use super::prepare::{MakePlan, named_model};
+use super::prepare::{Fallback, MakePlan, On, named_model};
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::guest_stat::GuestStatSpec;
 use crate::setting::backend::Chosen;
@@ -29,6 +29,6 @@ pub(super) fn run(args: &GuestStatArgs, command_line: &[String]) -> Result<Exit,
     let plan = |events: u64| move |chosen: &Chosen, usable: Option<&[u32]>| spec.plan(events, host, chosen, usable);
     let plans: Vec<_> = spec.events.iter().map(|&events| plan(events)).collect();
     let model = named_model(&host.behind.backend)?;
-    let on = (&host.behind.backend, None, model.as_ref());
-    measure_all(on, false, out, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), command_line)
+    let on = On { backend: &host.behind.backend, linux: None, model: model.as_ref(), fallback: Fallback::Never };
+    measure_all(on, out, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), command_line)
 }

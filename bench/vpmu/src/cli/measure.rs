@@ -11,7 +11,7 @@ use results::table::{self, Report, add_choice};
 
 use super::files::Kept;
 use super::options::{GuestResultOptions, ResultOptions};
-use super::prepare::{MakePlan, On, ready, tried};
+use super::prepare::{Fallback, MakePlan, On, ready, tried};
 use crate::arms::rounds::run as rounds;
 use crate::engine::plain::{self, Plain};
 use crate::engine::{Context, Measured};
@@ -19,17 +19,15 @@ use crate::sys;
 use crate::terminal::console::{self, complain, print};
 use crate::terminal::progress;
 
-/// Runs a plan, shows its progress, and keeps its document as it grows. `falls_back`: where this host cannot measure it simulates, with a
-/// notice if this says so.
+/// Runs a plan, shows its progress, and keeps its document as it grows.
 fn measure(
     on: On<'_>,
     plan: MakePlan<'_>,
-    falls_back: Option<bool>,
     options: &ResultOptions,
     command_line: &[String],
 ) -> Result<(Measured, Kept), Error> {
     let mut kept = Kept::of(options)?;
-    let (plan, runner, host, fs) = ready(on, plan, falls_back)?;
+    let (plan, runner, host, fs) = ready(on, plan)?;
     console::catch_interrupts()?;
     let mut progress = progress::shown(!options.quiet.quiet);
     let context = Context {
@@ -53,25 +51,25 @@ pub(super) struct Found {
     pub(super) failed: Option<Error>,
 }
 
-/// Measures by each plan, one after the other, until the user ends them, or one fails unless it `goes_on`. Where this host cannot
-/// measure it simulates if it `falls_back`.
+/// Measures by each plan, one after the other, until the user ends them, or one fails unless it `goes_on`.
 pub(super) fn measure_each(
-    on: On<'_>,
-    (falls_back, goes_on): (bool, bool),
+    mut on: On<'_>,
+    goes_on: bool,
     options: &ResultOptions,
     plans: &[MakePlan<'_>],
     command_line: &[String],
 ) -> Result<Found, Error> {
     let mut found = Found { documents: Vec::new(), kept: Vec::new(), failed: None };
     for plan in plans {
-        let is_first = found.documents.is_empty();
-        match measure(on, *plan, falls_back.then_some(is_first), options, command_line) {
+        match measure(on, *plan, options, command_line) {
             Ok(((document, error), kept)) => {
                 found.documents.push(document);
                 found.failed = found.failed.or(error).or_else(|| kept.failed.clone());
                 found.kept.push(kept);
+                // What is missing is the same for all plans, and is said once.
+                on.fallback = on.fallback.min(Fallback::Quietly);
             }
-            Err(error) if is_first => return Err(error),
+            Err(error) if found.documents.is_empty() => return Err(error),
             // What was measured before is shown.
             Err(error) => found.failed = found.failed.or(Some(error)),
         }
@@ -82,20 +80,18 @@ pub(super) fn measure_each(
     Ok(found)
 }
 
-/// Measures by each plan, and shows and keeps what they found together. `is_bare`: the tool was called without a
-/// word, and a newcomer sees something even where nothing can be measured.
+/// Measures by each plan, and shows and keeps what they found together.
 pub(super) fn measure_all(
     on: On<'_>,
-    is_bare: bool,
     out: &GuestResultOptions,
     plans: &[MakePlan<'_>],
     command_line: &[String],
 ) -> Result<Exit, Error> {
     let GuestResultOptions { result: options, verbose, baseline } = out;
     // Whatever can be refused is refused before anything is measured.
-    plans.iter().try_for_each(|plan| tried(on.2, *plan))?;
+    plans.iter().try_for_each(|plan| tried(on.model, *plan))?;
     baseline.check(options)?;
-    let measured = measure_each(on, (is_bare, false), options, plans, command_line)?;
+    let measured = measure_each(on, false, options, plans, command_line)?;
     let Found { documents: mut found, mut kept, mut failed } = measured;
     // What was chosen of all workloads is in the file of each.
     if found.len() == plans.len() && add_choice(&mut found) {

@@ -10,6 +10,7 @@ mod by_host;
 pub mod calibrate;
 pub mod compare;
 pub mod conformance;
+mod end;
 pub mod export;
 mod files;
 pub mod fleet;

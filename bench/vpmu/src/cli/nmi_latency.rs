@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::measure::measure_all;
 use super::options::GuestResultOptions;
-use super::prepare::{MakePlan, named_model};
+use super::prepare::{Fallback, MakePlan, On, named_model};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, adapt};
 use crate::arms::rounds::options::HostOptions;
@@ -107,11 +107,12 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: &[String]) -> Result<Exit
         }
     });
     let main = plans.each_ref().map(|plan| plan as MakePlan<'_>);
-    // Whoever gives the tool a word asks for something: a simulation would pass for it.
-    let is_bare = command_line.len() == 1;
-    let on = (backend, linux, model.as_ref());
+    // A newcomer, who calls the tool without a word, sees something even where nothing can be measured. Whoever gives it a word asks for
+    // something, and a simulation would pass for that.
+    let fallback = if command_line.len() == 1 { Fallback::WithNotice } else { Fallback::Never };
+    let on = On { backend, linux, model: model.as_ref(), fallback };
     let one: [MakePlan<'_>; 1] = [&plan];
-    measure_all(on, is_bare, &args.out, if args.is_main { &main } else { &one }, command_line)
+    measure_all(on, &args.out, if args.is_main { &main } else { &one }, command_line)
 }
 
 pub(super) fn run_simulated(args: &SimArgs, command_line: &[String]) -> Result<Exit, Error> {
@@ -130,5 +131,6 @@ pub(super) fn run_simulated(args: &SimArgs, command_line: &[String]) -> Result<E
         }
         Ok(plan)
     };
-    measure_all((backend, None, Some(&model)), false, &args.out, &[&plan], command_line)
+    let on = On { backend, linux: None, model: Some(&model), fallback: Fallback::Never };
+    measure_all(on, &args.out, &[&plan], command_line)
 }

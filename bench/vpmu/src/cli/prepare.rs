@@ -23,8 +23,26 @@ pub(super) type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Pla
 /// A plan with its runner, and the facts of the host that it runs on.
 type Ready = (Plan, Runner, HostFacts, HostFs);
 
-/// A plan runs on a backend of this host, with Linux in place of the payload, or on a model.
-pub(super) type On<'a> = (&'a BackendChoice, Option<&'a LinuxGuestOptions>, Option<&'a Model>);
+/// Whether a plan is simulated where this host cannot measure it, by how much is said of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fallback {
+    Never,
+    Quietly,
+    /// With a notice of what is missing.
+    WithNotice,
+}
+
+/// Where a plan runs.
+#[derive(Clone, Copy)]
+pub(super) struct On<'a> {
+    /// The backend on this host.
+    pub(super) backend: &'a BackendChoice,
+    /// The guest is Linux in place of the payload.
+    pub(super) linux: Option<&'a LinuxGuestOptions>,
+    /// The simulated host in place of this one.
+    pub(super) model: Option<&'a Model>,
+    pub(super) fallback: Fallback,
+}
 
 /// Reads the model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
 pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
@@ -55,10 +73,9 @@ pub(super) fn tried(model: Option<&Model>, plan: MakePlan<'_>) -> Result<(), Err
     }
 }
 
-/// Prepares a run by the model or on this host. Exit 4 if it cannot run guests, or no host event opens; it simulates then if it
-/// `falls_back`, with a notice if that says so.
-pub(super) fn ready(on: On<'_>, plan: MakePlan<'_>, falls_back: Option<bool>) -> Result<Ready, Error> {
-    let (backend, linux, model) = on;
+/// Prepares a run by the model or on this host. Exit 4 if it cannot run guests, or no host event opens, and there is no fallback.
+pub(super) fn ready(on: On<'_>, plan: MakePlan<'_>) -> Result<Ready, Error> {
+    let On { backend, linux, model, fallback } = on;
     match (model, linux) {
         (Some(model), Some(_)) => Err(Error::usage(
             format!("model {} does not simulate Linux", model.name),
@@ -66,11 +83,11 @@ pub(super) fn ready(on: On<'_>, plan: MakePlan<'_>, falls_back: Option<bool>) ->
             "leave --guest linux out, or take a backend of this host",
         )),
         (Some(model), None) => simulation(plan, model.clone(), "asked for"),
-        (None, _) => here(backend, linux, plan).or_else(|error| match (error.exit, falls_back) {
-            (Exit::Host, Some(is_first)) => fall_back(plan, &error, is_first),
-            (Exit::Host, None) if linux.is_none() => {
+        (None, _) => here(backend, linux, plan).or_else(|error| match (error.exit, fallback) {
+            (Exit::Host, Fallback::Never) if linux.is_none() => {
                 Err(Error { remedy: format!("{}; --backend sim:{DEFAULT_MODEL} simulates", error.remedy), ..error })
             }
+            (Exit::Host, Fallback::Quietly | Fallback::WithNotice) => fall_back(plan, &error, fallback),
             _ => Err(error),
         }),
     }
@@ -100,10 +117,10 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     Ok((plan, runner, host, HostFs::at("/nonexistent")))
 }
 
-/// Simulates, with a notice of what is missing, on a host that cannot measure.
-fn fall_back(plan: MakePlan<'_>, error: &Error, is_first: bool) -> Result<Ready, Error> {
+/// Simulates on a host that cannot measure.
+fn fall_back(plan: MakePlan<'_>, error: &Error, fallback: Fallback) -> Result<Ready, Error> {
     let model = simulated::model(DEFAULT_MODEL)?;
-    if is_first {
+    if fallback == Fallback::WithNotice {
         // Events are tried before KVM; a user who mends one should know of the other.
         let kvm = Host::open().err().map(|kvm| kvm.to_string()).filter(|kvm| *kvm != error.why);
         let missing = kvm.into_iter().chain([error.why.clone()]).collect::<Vec<_>>().join("; ");

@@ -19,7 +19,7 @@ use crate::setting::options::JsonOption;
 use crate::setting::parse::suggestion;
 use crate::setting::strategy::resolve_arms;
 use crate::setting::workload::{EventSet, GuestWork};
-use crate::terminal::console::{indented, internal, print, print_json};
+use crate::terminal::console::{indented, print, print_json};
 
 /// Kinds of names to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -67,7 +67,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
                 (Kind::Models, None) => return Err(unknown("model", name, &EMBEDDED.map(|(name, _)| name))),
                 _ => strategy(name)?,
             };
-            let table: toml::Table = text.parse().map_err(|error| internal("a definition is no TOML", error))?;
+            let table: toml::Table = text.parse().map_err(|error| Error::internal("a definition is no TOML", error))?;
             if json { print_json(&json!({ "name": name, "definition": table }))? } else { print(&text)? }
         }
         (_, Some(name)) => {

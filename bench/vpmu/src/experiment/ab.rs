@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample, Save};
-use crate::setting::tool;
+use crate::setting::program;
 use crate::terminal::progress::Progress;
 
 /// The experiment's name in documents.
@@ -107,7 +107,7 @@ fn take_turn(side: &Side, common: &[String], seed: u64, limit: Duration) -> Resu
     command.args([format!("--rounds={ROUNDS}"), format!("--seed={seed}")]).args(common).args(args);
     // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
     let ends = [Exit::Done, Exit::Regression, Exit::Inconclusive];
-    let Some(ran) = tool::ended(&mut command, limit.max(LEAST_LIMIT), &ends, &failed)? else { return Ok(None) };
+    let Some(ran) = program::ended(&mut command, limit.max(LEAST_LIMIT), &ends, &failed)? else { return Ok(None) };
     let wrong = |why| Error::usage(format!("{what} wrote no result"), why, "give a vpmu with these documents");
     let mut record: Record = ran.document().map_err(wrong)?;
     // How the process ended holds, whatever its document says of it: it was cut short, or its periods say little.

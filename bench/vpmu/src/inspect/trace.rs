@@ -17,14 +17,14 @@ use trace::write::Writer;
 use vmm::machine::{CounterSource, Plan};
 
 use crate::arms::arm::sim;
-use crate::inspect::drained::{beside, take_turn};
+use crate::inspect::drain::{run_beside_drain, take_some};
 use crate::inspect::guest::{Guest, GuestSpec, PayloadSpec};
 use crate::machine;
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::{FolderOption, QuietOption};
 use crate::setting::parse::number_in;
 use crate::sys;
-use crate::terminal::console::{self, complain, internal};
+use crate::terminal::console::{self, complain};
 
 /// Folder of a trace, unless another is given.
 const FOLDER: &str = "vpmu-trace";
@@ -113,7 +113,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
 fn meta(machine: &Plan, guest: &str) -> Result<Meta, Error> {
     let (backend, strategy, definition) = match &machine.behind {
         CounterSource::Events { backend, strategy } => {
-            let definition = toml::to_string(strategy).map_err(|error| internal("a strategy has no TOML", error))?;
+            let definition = toml::to_string(strategy).map_err(|why| Error::internal("a strategy has no TOML", why))?;
             (backend.to_string(), strategy.name.clone(), definition)
         }
         _ => (BackendKey::None.to_string(), "floor".to_owned(), String::new()),
@@ -136,7 +136,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     let model = sim::model(name)?;
     let chosen = sim::chosen(&model, "by --backend");
     let plan = payload.plan(&chosen, None)?;
-    let arm = plan.arms.first().ok_or_else(|| internal("a payload without an arm", "none"))?;
+    let arm = plan.arms.first().ok_or_else(|| Error::internal("a payload without an arm", "none"))?;
     let host_plan = sim::planned(&plan.floor(&model)?, arm, payload.samples)?;
     let meta = meta(&payload.machine(&plan, &chosen)?, &format!("payload {}", payload.workload))?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
@@ -164,7 +164,7 @@ fn traced(
     let tracing = Tracing::new(meta.vcpus);
     let writer = Writer::begin(output, meta)?;
     let drained = Drained { writer, failed: None, origin: None };
-    let (drained, ended) = beside(drained, |drained, _| drained.drain(&tracing), || guest(Arc::clone(&tracing)))?;
+    let (drained, ended) = run_beside_drain(drained, |state, _| state.drain(&tracing), || guest(Arc::clone(&tracing)))?;
     let Drained { mut writer, failed, .. } = drained;
     if let Some(error) = failed {
         return Err(error);
@@ -209,7 +209,7 @@ struct Drained {
 impl Drained {
     fn drain(&mut self, tracing: &Tracing) -> Option<Duration> {
         // A row that is there has a clock.
-        let more = take_turn(|| tracing.pop(), |row| self.add(row, tracing.khz.load(Ordering::Relaxed).max(1)));
+        let more = take_some(|| tracing.pop(), |row| self.add(row, tracing.khz.load(Ordering::Relaxed).max(1)));
         tracing.stop.store(sys::stopped(), Ordering::Relaxed);
         (!more).then_some(POLL)
     }

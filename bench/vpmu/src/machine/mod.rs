@@ -23,7 +23,7 @@ use vmm::outcome::Counts;
 use crate::setting::options::{BehindOptions, GuestOptions, TimeLimitOption};
 use crate::setting::pin::{PinChoice, usable};
 use crate::setting::strategy::{StrategyChoice, resolve_one};
-use crate::terminal::console::{complain, filled, internal};
+use crate::terminal::console::{complain, filled};
 
 /// The counters of one guest: an image, a Linux guest, or the payload that is recorded.
 #[derive(Clone, Debug, PartialEq, Args)]
@@ -97,7 +97,7 @@ pub fn read(path: &Path, what: &str) -> Result<Vec<u8>, Error> {
 /// The error of a guest that could not begin.
 pub fn not_begun(what: impl Into<String>, error: &MachineError) -> Error {
     if let MachineError::Panicked(_) = error {
-        internal(&error.to_string(), "")
+        Error::internal(&error.to_string(), "")
     } else if error.is_the_hosts() {
         Error::host(what, error.to_string(), "`vpmu doctor` says what is missing")
     } else {

@@ -1,10 +1,10 @@
-//! Values of options: strategies, workloads, backends; and the abilities of this host.
+//! Values of options: strategies, workloads, backends; and what this host, its programs and this process can do.
 
 pub mod backend;
 pub mod options;
 pub mod parse;
 pub mod pin;
 pub mod process;
+pub mod program;
 pub mod strategy;
-pub mod tool;
 pub mod workload;

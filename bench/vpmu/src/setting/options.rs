@@ -172,6 +172,7 @@ pub struct DurationOption {
     /// Bound on the whole run: it ends after the round in which this time passes [default: none, --rounds ends it; of ab 1m; of advise 100s on this host]
     ///
     /// Only whole rounds count, so the result is complete, with fewer rounds. In a simulation it is the simulated guests' time.
+    /// advise bounds all its runs together, but simulated ones each.
     #[arg(long, value_name = "TIME", help_heading = "Rounds",
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)))]
     pub duration: Option<Duration>,

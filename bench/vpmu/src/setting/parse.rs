@@ -168,9 +168,8 @@ pub fn refused(error: &clap::Error) -> Error {
     let remedy = match (error.kind(), tip, &*path.join(" ")) {
         (ErrorKind::InvalidValue, ..) if !values.is_empty() => format!("give one of {}", values.trim_end_matches(']')),
         (_, Some(tip), _) => tip.to_owned(),
-        (ErrorKind::InvalidValue, ..) => "give one".to_owned(),
-        // What refuses a value says what it takes.
-        (ErrorKind::ValueValidation, ..) => String::new(),
+        // What refuses a value says what it takes, and what misses one names its option.
+        (ErrorKind::ValueValidation | ErrorKind::InvalidValue, ..) => String::new(),
         (ErrorKind::ArgumentConflict, ..) if text.contains("subcommand") => {
             "the command comes before its options".to_owned()
         }

@@ -1,24 +1,10 @@
-//! Processes: programs that can be started, this one's user, its file locks.
+//! This process: its file locks, its capabilities, its version.
 
-use std::ffi::OsStr;
-use std::fs::{File, metadata};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::fs::File;
 
 use results::document::Tool;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-
-/// Returns whether a path is a file that can be executed.
-pub fn is_program(path: &Path) -> bool {
-    metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-}
-
-/// Finds a program in the folders of PATH.
-pub fn in_path(name: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
-    let folders = std::env::split_paths(path?).filter(|folder| folder.is_absolute());
-    folders.map(|folder| folder.join(name)).find(|file| is_program(file))
-}
 
 /// Takes the advisory lock of an open file or folder until that is closed; false if another process has it. True where the file
 /// system has no locks: NFS has none for a folder, Lustre without `flock` has none at all.

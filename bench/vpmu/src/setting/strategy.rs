@@ -13,7 +13,6 @@ use results::error::Error;
 use results::host::HostFs;
 
 use crate::setting::parse::{fault, is_toml, suggestion};
-use crate::terminal::console::internal;
 
 /// Largest strategy file.
 const MAX_DEFINITION: u64 = 64 << 10;
@@ -106,7 +105,7 @@ pub fn resolve_arms(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, E
 
 /// Returns a strategy with its definition: all choices in one form, so that two of them can be compared.
 fn whole(name: String, strategy: &Strategy) -> Result<StrategyParameter, Error> {
-    let definition = toml::to_string(strategy).map_err(|error| internal("a strategy has no TOML", error))?;
+    let definition = toml::to_string(strategy).map_err(|error| Error::internal("a strategy has no TOML", error))?;
     Ok(StrategyParameter { name, definition: Some(definition) })
 }
 

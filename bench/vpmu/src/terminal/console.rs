@@ -46,7 +46,7 @@ pub(crate) fn offer(out: BorrowedFd<'_>, text: &str) -> Result<bool, Error> {
 
 /// Lets an interrupt set a flag, at which what runs ends in order.
 pub(crate) fn catch_interrupts() -> Result<(), Error> {
-    sys::catch_interrupts().map_err(|error| internal("cannot catch signals", error))
+    sys::catch_interrupts().map_err(|error| Error::internal("cannot catch signals", error))
 }
 
 /// Stdout or stderr as a stream of a guest's bytes. A reader that does not read holds the guest up until the run is over.
@@ -135,7 +135,7 @@ fn send(out: BorrowedFd<'_>, mut bytes: &[u8], over: &dyn Fn() -> bool) -> io::R
 
 /// Returns a value as indented JSON, for short ones that people read.
 pub(crate) fn indented<T: Serialize + ?Sized>(value: &T) -> Result<String, Error> {
-    serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| internal("a value has no JSON", error))
+    Ok(serde_json::to_string_pretty(value).map_err(|error| Error::internal("a value has no JSON", error))? + "\n")
 }
 
 /// The JSON of a command, which waits until its exit is known.
@@ -143,10 +143,10 @@ static JSON: Mutex<Option<Value>> = Mutex::new(None);
 
 /// Hands over what the command prints as JSON: [`print_output`] adds its exit.
 pub(crate) fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), Error> {
-    let value = serde_json::to_value(value).map_err(|error| internal("a value has no JSON", error))?;
+    let value = serde_json::to_value(value).map_err(|error| Error::internal("a value has no JSON", error))?;
     match JSON.lock().unwrap_or_else(PoisonError::into_inner).replace(value) {
         None => Ok(()),
-        Some(_) => Err(internal("a command prints JSON twice", "one would hide the other")),
+        Some(_) => Err(Error::internal("a command prints JSON twice", "one would hide the other")),
     }
 }
 
@@ -198,11 +198,6 @@ fn said(line: &str) -> String {
     format!("vpmu: {}\n", shown::line(line))
 }
 
-/// The error of a condition that only a bug of this program can cause: exit 70.
-pub(crate) fn internal(what: &str, why: impl std::fmt::Display) -> Error {
-    Error::internal(what, why)
-}
-
 /// Runs a command to its exit code. An error is one line on stderr; so is a panic, which is a bug of this program and exit 70.
 pub fn guarded(command: impl FnOnce() -> Result<Exit, Error>) -> Exit {
     let default = std::panic::take_hook();
@@ -234,7 +229,7 @@ fn of_panic(info: &PanicHookInfo<'_>) -> Error {
     let place = info.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
     let (text, owned) = (info.payload().downcast_ref::<&str>(), info.payload().downcast_ref::<String>());
     let message = text.copied().or(owned.map(String::as_str));
-    internal(&format!("panic{place}"), one_line(message.unwrap_or("no message")))
+    Error::internal(&format!("panic{place}"), one_line(message.unwrap_or("no message")))
 }
 
 /// A guest's bytes as a terminal may have them: text in which nothing [steers](shown::steers) it.
@@ -269,7 +264,7 @@ mod tests {
     fn errors_keep_their_exit_code_and_bugs_have_their_own() {
         assert_eq!(guarded(|| Ok(Exit::Regression)), Exit::Regression);
         assert_eq!(guarded(|| Err(Error::usage("a", "b", "c"))), Exit::Usage);
-        assert_eq!(guarded(|| Err(internal("cannot show the result", "key must be a string"))).code(), 70);
+        assert_eq!(guarded(|| Err(Error::internal("cannot show the result", "key must be a string"))).code(), 70);
         assert_eq!(guarded(|| panic!("index out of bounds\nhere")).code(), 70);
     }
 

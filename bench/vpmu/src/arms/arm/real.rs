@@ -75,7 +75,7 @@ impl ArmGuests for RealGuests<'_> {
         let done = match (&mut self.live, turn.session) {
             (Some(live), _) => live.turn(samples, interrupted()),
             (None, None) => payload::run(&self.host, guest::PMU_PAYLOAD, &self.plan(samples)?, interrupted()),
-            // It could not be made.
+            // The guest of this session could not be made, because others held the PMU.
             (None, Some(_)) => Err(MachineError::Kvm(KvmError::PmuTaken)),
         };
         let run = done.or_else(|error| of_this_arm(error, self.arm))?;

@@ -120,13 +120,13 @@ impl Parts {
 
 /// Returns a runner that replays this trace on hosts of the model.
 pub fn runner(parts: &Parts, model: Model, seed: u64) -> Runner {
-    let of = Rc::new((parts.clone(), Rc::new(model)));
+    let (parts, model) = (Rc::new(parts.clone()), Rc::new(model));
     Box::new(move |arm| {
-        let (strategy, (parts, model)) = (strategy(arm)?, &*of);
-        let replay = |vcpu| Some(Replay::new(model, parts.pmu, strategy.as_ref()?, seed, vcpu));
+        let (strategy, parts, model) = (strategy(arm)?, Rc::clone(&parts), Rc::clone(&model));
+        let replay = |vcpu| Some(Replay::new(&model, parts.pmu, strategy.as_ref()?, seed, vcpu));
         let replays = (0..parts.trace.meta.vcpus as u16).filter_map(replay).collect();
-        let (of, rest) = (Rc::clone(&of), Box::new(parts.trace.batches()));
-        Ok(Box::new(Live { of, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 }))
+        let rest = Box::new(parts.trace.batches());
+        Ok(Box::new(Live { parts, model, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 }))
     })
 }
 
@@ -147,7 +147,8 @@ fn strategy(arm: &Arm) -> Result<Option<Strategy>, String> {
 
 /// A trace that is replayed under a strategy part by part, or on the floor, which has no host events.
 struct Live {
-    of: Rc<(Parts, Rc<Model>)>,
+    parts: Rc<Parts>,
+    model: Rc<Model>,
     /// The state of each vCPU; there is none on the floor.
     replays: Vec<Replay>,
     rest: Box<dyn Iterator<Item = Result<Vec<Row>, Error>>>,
@@ -162,8 +163,7 @@ struct Live {
 
 impl ArmGuests for Live {
     fn turn(&mut self, _: Turn, _: u64) -> Result<TurnOutcome, Error> {
-        let of = Rc::clone(&self.of);
-        let (parts, model) = &*of;
+        let (parts, model) = (&*self.parts, &*self.model);
         let mut part = Part::default();
         if self.done == parts.rounds {
             return Ok(nothing(End::Stopped).into());

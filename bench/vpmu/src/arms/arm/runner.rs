@@ -16,7 +16,6 @@ use vmm::outcome::{End, RunOutcome};
 use crate::engine::Turn;
 use crate::setting::backend::shown_by;
 use crate::setting::strategy::named;
-use crate::terminal::console::internal;
 
 /// One arm of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +71,7 @@ impl Arm {
                 backend: self
                     .backend
                     .parse()
-                    .map_err(|error: UnknownBackend| internal("an arm has no backend", error))?,
+                    .map_err(|error: UnknownBackend| Error::internal("an arm has no backend", error))?,
                 strategy: self.strategy()?,
             },
         })

@@ -100,10 +100,12 @@ pub fn facts(model: &Model) -> HostFacts {
 
 /// Returns a runner on hosts of a model, with the plan of the floor's.
 pub fn runner(model: Model, floor: host::Plan) -> Runner {
-    let of = Rc::new((model, floor));
+    let (model, floor) = (Rc::new(model), Rc::new(floor));
     Box::new(move |arm| match arm.kind {
         ArmKind::Kvm => Err("a simulated host has no KVM of its own".to_owned()),
-        ArmKind::Strategy | ArmKind::Floor => Ok(Box::new(SimGuests { of: Rc::clone(&of), arm, live: None })),
+        ArmKind::Strategy | ArmKind::Floor => {
+            Ok(Box::new(SimGuests { model: Rc::clone(&model), floor: Rc::clone(&floor), arm, live: None }))
+        }
     })
 }
 
@@ -124,14 +126,16 @@ pub fn planned(floor: &host::Plan, arm: &Arm, samples: u64) -> Result<host::Plan
 
 /// The guests of an arm on simulated hosts.
 struct SimGuests<'a> {
-    of: Rc<(Model, host::Plan)>,
+    model: Rc<Model>,
+    /// The plan of the floor's hosts.
+    floor: Rc<host::Plan>,
     arm: &'a Arm,
     live: Option<Box<dyn host::Live>>,
 }
 
 impl ArmGuests for SimGuests<'_> {
     fn open(&mut self, number: u64, samples: u64) -> Result<Option<RunOutcome>, Error> {
-        let (model, floor) = &*self.of;
+        let (model, floor) = (&*self.model, &*self.floor);
         let mut plan = planned(floor, self.arm, samples)?;
         plan.boot.flags |= FLAG_TURNS;
         // The guests of one number meet the same random numbers.
@@ -142,7 +146,7 @@ impl ArmGuests for SimGuests<'_> {
     }
 
     fn turn(&mut self, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        let (model, floor) = &*self.of;
+        let (model, floor) = (&*self.model, &*self.floor);
         let left = match (&mut self.live, turn.session) {
             (Some(host), _) => host.turn(samples),
             // Rounds differ as hosts of one experiment do; every arm of a round meets the same random numbers.
@@ -158,7 +162,7 @@ impl ArmGuests for SimGuests<'_> {
     }
 
     fn close(&mut self) -> Result<Option<RunOutcome>, Error> {
-        Ok(self.live.take().map(|mut host| outcome(host.finish(), self.of.0.tsc_khz)))
+        Ok(self.live.take().map(|mut host| outcome(host.finish(), self.model.tsc_khz)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use results::error::Error;
 use results::open;
 
-use crate::setting::process::in_path;
+use crate::setting::program::in_path;
 
 /// perf's file: a path with a slash, or a name in PATH.
 pub(super) fn find(perf: &Path, path: Option<&OsStr>) -> Result<PathBuf, Error> {

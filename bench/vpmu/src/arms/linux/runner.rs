@@ -26,7 +26,7 @@ use crate::machine::linux::place::Placed;
 use crate::machine::linux::userland;
 use crate::machine::rdpmcs_elsewhere;
 use crate::setting::backend::open_kvm;
-use crate::setting::tool::perf_version;
+use crate::setting::program::perf_version;
 use crate::sys;
 
 /// Guest times are in ns: a TSC of 1 GHz.
@@ -63,27 +63,37 @@ pub fn runner(options: &LinuxGuestOptions, plan: &mut Plan) -> Result<Runner, Er
         memory: boot.memory,
         command: command(&plan.parameters, plan.parameters.samples).join(" "),
     });
-    let guest = boot.plan(Machine { time_limit: LONGEST, ..plan.guest.machine.clone() }, files)?;
-    let of = Rc::new((host, kernel, guest, plan.parameters.clone()));
+    let guest_plan = boot.plan(Machine { time_limit: LONGEST, ..plan.guest.machine.clone() }, files)?;
+    let shared = Rc::new(Shared { host, kernel, plan: guest_plan, parameters: plan.parameters.clone() });
     Ok(Box::new(move |arm| {
-        arm.available(&of.0, of.2.machine.cpu)?;
-        Ok(Box::new(LinuxGuests(Rc::clone(&of), arm)))
+        arm.available(&shared.host, shared.plan.machine.cpu)?;
+        Ok(Box::new(LinuxGuests { shared: Rc::clone(&shared), arm }))
     }))
 }
 
-/// What all guests share: the host, the kernel, the machine, and what is recorded.
-type Shared = Rc<(Host, Kernel, LinuxPlan, Parameters)>;
+/// What all guests share.
+struct Shared {
+    host: Host,
+    kernel: Kernel,
+    /// The machine, without what stands behind an arm's counters.
+    plan: LinuxPlan,
+    /// What is recorded.
+    parameters: Parameters,
+}
 
 /// The guests of an arm: a fresh one for each turn.
-struct LinuxGuests<'a>(Shared, &'a Arm);
+struct LinuxGuests<'a> {
+    shared: Rc<Shared>,
+    arm: &'a Arm,
+}
 
 impl ArmGuests for LinuxGuests<'_> {
     fn turn(&mut self, _: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        let (arm, (host, kernel, guest, parameters)) = (self.1, &*self.0);
-        let behind = arm.source(&guest.machine.behind)?;
-        let guest = LinuxPlan { machine: Machine { behind, ..guest.machine.clone() }, ..guest.clone() };
+        let (arm, Shared { host, kernel, plan, parameters }) = (self.arm, &*self.shared);
+        let behind = arm.source(&plan.machine.behind)?;
+        let plan = LinuxPlan { machine: Machine { behind, ..plan.machine.clone() }, ..plan.clone() };
         let Worked { mut outcome, made, .. } =
-            with_agent(host, kernel.clone(), guest, BOOT, |agent, _| carry_out(agent, parameters, samples))?;
+            with_agent(host, kernel.clone(), plan, BOOT, |agent, _| carry_out(agent, parameters, samples))?;
         if outcome.end == End::Stopped && !sys::stopped() {
             // Nobody else stopped it: why its work failed says more.
             outcome.end = End::Done;
@@ -228,7 +238,7 @@ mod tests {
             (arm(), End::Stopped, 1, BAD, End::Stopped),
             (below.clone(), End::Done, 2, Ok(recorded()), End::Done),
             (below, End::Done, 0, Ok(recorded()), End::Host(kernel::PASSED_BY.to_owned())),
-            // Of KVM as it is nothing is counted.
+            // KVM without the module counts no opens: that there are none says nothing.
             (kvm, End::Done, 0, Ok(recorded()), End::Done),
         ] {
             assert_eq!(turn(&arm, end, opens, worked).run.end, expected);

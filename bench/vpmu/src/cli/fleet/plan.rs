@@ -10,7 +10,7 @@ use results::error::{Error, Exit};
 use results::table::layout::{columns, plural};
 use results::table::{Report, Table};
 
-use crate::setting::process::is_program;
+use crate::setting::program::is_program;
 use crate::terminal::console::{print, print_json};
 
 /// Checks a command line, program name first.

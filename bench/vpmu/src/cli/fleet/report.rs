@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::standing::Standing;
-use fleet::{Analysis, Run};
+use fleet::{Analysis, MIN_HOSTS, Run};
 use results::compare::{self, Comparison};
 use results::error::{Error, Exit};
 use results::read::ends;
@@ -22,8 +22,6 @@ use crate::terminal::console::{self, Form, complain};
 /// One variant against the first: the names of both, and why they cannot be compared.
 type Variant<'a> = (&'a str, &'a str, Result<Comparison, Error>);
 
-/// The verdict on too few hosts.
-const UNJUDGED: &str = "nothing failed, no speed judged: that takes 5 hosts of a class, or variants";
 /// Schema of the report's JSON.
 const SCHEMA: &str = "vpmu-fleet-report/6";
 
@@ -35,8 +33,9 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
     let analysis = fleet::analyse(&gathered.runs);
     let variants = if gathered.runs.is_empty() { Vec::new() } else { variants(&campaign, &gathered.runs) };
     let verdict = ends(exit(&standing, &analysis, &variants), gathered.bad);
+    let unjudged = format!("nothing failed, no speed judged: that takes {MIN_HOSTS} hosts of a class, or variants");
     let word = match verdict {
-        Exit::Done if analysis.exit() == Exit::Inconclusive && variants.is_empty() => UNJUDGED,
+        Exit::Done if analysis.exit() == Exit::Inconclusive && variants.is_empty() => &unjudged,
         Exit::Done => "nothing failed, nothing slower",
         Exit::Regression => "something failed or is slower",
         _ => "inconclusive",

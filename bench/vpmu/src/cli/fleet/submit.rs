@@ -16,10 +16,10 @@ use results::write::{append, now_unix};
 
 use super::args::{On, SubmitArgs};
 use super::plan::{Check, planned};
-use crate::campaign::attempt;
+use crate::campaign::attempt::{self, Ended};
 use crate::setting::process;
 use crate::sys;
-use crate::terminal::console::{self, complain, internal, print};
+use crate::terminal::console::{self, complain, print};
 use crate::terminal::progress;
 
 /// Submits what is due. The campaign's folder, unless it was interrupted.
@@ -32,7 +32,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<Option<PathB
         slurm.max_array_size()?;
     }
     let now = now_unix();
-    let vpmu = std::env::current_exe().map_err(|error| internal("cannot find this program", error))?;
+    let vpmu = std::env::current_exe().map_err(|error| Error::internal("cannot find this program", error))?;
     let (folder, campaign) = submission::submit(&dir, &plan, elements, (process::tool(), &vpmu), now)?;
     let _lock = lock(&folder, "submission")?;
     let states = slurm.states(&jobs::submitted(&folder)?);
@@ -101,8 +101,8 @@ pub(super) fn element(dir: &Path, number: u64) -> Result<Exit, Error> {
     })?;
     console::catch_interrupts()?;
     let (how, exit) = match attempt::run(&folder, &campaign, element, true, sys::interrupted())? {
-        Ok(done) => (done.how(), done.exit.map(Exit::from_code)),
-        Err(why) => (format!("stopped: {why}"), None),
+        Ended::Done(done) => (done.how(), done.exit.map(Exit::from_code)),
+        Ended::Stopped(why) => (format!("stopped: {why}"), None),
     };
     complain(&format!("{}: {how}", element.name));
     Ok(exit.unwrap_or(Exit::Inconclusive))

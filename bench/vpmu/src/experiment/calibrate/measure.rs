@@ -21,7 +21,6 @@ use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::options::BehindOptions;
 use crate::setting::parse::options;
 use crate::sys;
-use crate::terminal::console::internal;
 use crate::terminal::progress::{Progress, Silent};
 use results::document::{self, ArmKind, Summary};
 use results::error::{Error, Exit};
@@ -101,7 +100,7 @@ impl CalibrateSpec {
         let line = ["--workload", workload, "--strategy", strategies, "--samples", samples, "--time-limit", "20s"];
         let rounds = self.rounds().to_string();
         let spec: NmiLatencySpec = options(&[&line[..], &["--rounds", &rounds]].concat())
-            .map_err(|error| internal("options of a calibration", error))?;
+            .map_err(|error| Error::internal("options of a calibration", error))?;
         let behind = BehindOptions::of(BackendChoice::Key(chosen.backend.clone()));
         let mut plan = spec.plan(&PAYLOAD, &HostOptions { behind, cpu: self.cpu }, chosen, usable)?;
         plan.parameters.rounds_per_guest = None;

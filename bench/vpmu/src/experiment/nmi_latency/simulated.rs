@@ -52,7 +52,7 @@ pub struct SimSpec {
     #[arg(long, hide = true, value_name = "TIME", value_parser = duration_in(Duration::from_micros(1)..=Duration::from_secs(1000)))]
     pub slice: Option<Duration>,
     /// The guest's timer: periodic as the payload's, or forwarded after its work as Linux's
-    #[arg(long, hide = true, value_name = "KIND", default_value = "periodic", value_parser = one_of(&TIMERS, timer, |_| ""))]
+    #[arg(long, hide = true, value_name = "KIND", default_value = "periodic", value_parser = one_of(&TIMERS, Timer::name, |_| ""))]
     pub timer: Timer,
     /// Time without counters before the measured phase
     #[arg(long, hide = true, value_name = "TIME", value_parser = duration_in(Duration::ZERO..=HOUR))]
@@ -70,10 +70,6 @@ pub struct SimSpec {
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TIMERS: [Timer; 2] = [Timer::Periodic, Timer::Forwarded];
-
-const fn timer(timer: Timer) -> &'static str {
-    ["periodic", "forwarded"][timer as usize]
-}
 
 fn cost(text: &str) -> Result<(String, f64), String> {
     let (cost, factor) = text.split_once('=').ok_or("give COST=FACTOR, e.g. open=10")?;
@@ -147,7 +143,7 @@ impl SimSpec {
         }
         let altered = self.cost.iter().map(|(cost, factor)| (format!("cost.{cost}"), factor.to_string()));
         let slice = self.slice.filter(|_| self.shares()).map(|slice| ("slice", time(ns(slice) as f64)));
-        let timer = (self.timer != Timer::default()).then(|| ("timer", timer(self.timer).to_owned()));
+        let timer = (self.timer != Timer::default()).then(|| ("timer", Timer::name(self.timer).to_owned()));
         let limit = self.hard_limit.map(|limit| ("hard-limit", time(ns(limit) as f64)));
         let others = [slice, timer, limit].into_iter().flatten().map(|(key, value)| (key.to_owned(), value));
         parameters.altered = altered.chain(others).collect();

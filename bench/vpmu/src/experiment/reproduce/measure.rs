@@ -28,12 +28,14 @@ use crate::experiment::stat_setup;
 use crate::setting::backend::{Probe, guest_cpu, open_kvm};
 use crate::setting::options::SeedOption;
 use crate::setting::parse::{folder, number_in};
-use crate::setting::tool::{self, Ran};
+use crate::setting::program::{self, Ran};
 use crate::sys;
 use crate::terminal::progress::Progress;
 
 /// The figures of the series of 2019.
 const SERIES: &str = "vpmu-reuse";
+/// Its workloads.
+const WORKLOADS: [&str; 2] = ["sampling10", "counting1"];
 /// Stands for the published list in a recipe's words: 700 software events, seven of ten in a weak group. Clocks are left out: the time
 /// that a busy host takes from a group's clock looks like a wrong count.
 const LIST: &str = "LIST";
@@ -208,6 +210,14 @@ fn regimes(probe: Probe<'_>, watchdog: Option<bool>) -> Result<(Regimes, Vec<Str
     Ok((found, notes))
 }
 
+/// Returns the id of a regime's run with a workload, and the options of its guests.
+fn guests(first_event: bool, backend: &BackendKey, workload: &str) -> Result<(String, &'static str), Error> {
+    let id = format!("{}-{workload}", if first_event { "expensive-create" } else { "cheap-create" });
+    let key = if matches!(backend, BackendKey::Tracepoint { .. }) { format!("{id}.tracepoint") } else { id.clone() };
+    let options = ALL.regimes.get(&key).ok_or_else(|| Error::internal("no such regime in published.toml", key))?;
+    Ok((id, options))
+}
+
 /// Calibrates this host for each regime, predicts by that model, and measures.
 fn series(
     found: &mut Found,
@@ -224,13 +234,12 @@ fn series(
         progress.expect(&format!("calibration of {backend}"));
         let rounds = asked.rounds.unwrap_or(10).clamp(2, 10);
         let words = format!("calibrate --quiet --backend {backend} --rounds {rounds}");
-        let calibrated = child(&words, ["--output", &model], &[Exit::Done]).map(drop);
+        let calibrated = run_tool(&words, ["--output", &model], &[Exit::Done]).map(drop);
         let is_below_kvm = backend == BackendKey::Hardware && Path::new(kernel::DEVICE).exists();
         let below_kvm = if is_below_kvm { ",kvm:recreate" } else { "" };
-        let stand_in = if matches!(backend, BackendKey::Tracepoint { .. }) { ".tracepoint" } else { "" };
-        for workload in ["sampling10", "counting1"].into_iter().take_while(|_| !sys::stopped()) {
-            let id = format!("{}-{workload}", if first_event { "expensive-create" } else { "cheap-create" });
-            let (cpu, guests) = (guest_cpu(&backend, host).name(), &ALL.regimes[&(id.clone() + stand_in)]);
+        for workload in WORKLOADS.into_iter().take_while(|_| !sys::stopped()) {
+            let (id, guests) = guests(first_event, &backend, workload)?;
+            let cpu = guest_cpu(&backend, host).name();
             let words = format!("nmi-latency --cpu {cpu} {guests} --strategy recreate,reuse,reuse-lazy");
             let by_model = ["--backend", &format!("sim:{model}"), "--rounds", "20", "--no-save"];
             match calibrated.clone().and_then(|()| document(&words, &by_model)) {
@@ -250,12 +259,12 @@ fn failed(words: &str, exit: Option<Exit>, why: String) -> Error {
 }
 
 /// Runs a command of this tool, some of whose arguments are no words, to one of these ends.
-fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>, ends: &[Exit]) -> Result<Ran, Error> {
+fn run_tool(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>, ends: &[Exit]) -> Result<Ran, Error> {
     let list = vec![TEN; 70].join(",");
     let host = |error: std::io::Error| failed(words, Some(Exit::Host), error.to_string());
     let mut command = Command::new(this_program().map_err(host)?);
     command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word })).args(args);
-    let ran = tool::run(&mut command, sys::stopped).map_err(host)?;
+    let ran = program::run(&mut command, sys::stopped).map_err(host)?;
     let is_one = ran.exit().is_some_and(|exit| ends.contains(&exit));
     if is_one { Ok(ran) } else { Err(failed(words, ran.exit(), ran.why())) }
 }
@@ -263,7 +272,7 @@ fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>, ends: &[Exit]
 /// Runs a command of this tool, and returns its document.
 fn document(words: &str, args: &[impl AsRef<OsStr>]) -> Result<Record, Error> {
     let args = ["--json", "--quiet"].map(OsStr::new).into_iter().chain(args.iter().map(AsRef::as_ref));
-    let ran = child(words, args, &[Exit::Done, Exit::Regression, Exit::Inconclusive])?;
+    let ran = run_tool(words, args, &[Exit::Done, Exit::Regression, Exit::Inconclusive])?;
     ran.document().map_err(|why| failed(words, None, why))
 }
 
@@ -356,6 +365,10 @@ mod tests {
         let of = |keys: &[&str], watchdog| {
             let found = regimes(&opens(keys), watchdog);
             found.map(|(found, notes)| {
+                for ((first_event, backend), workload) in found.iter().flat_map(|one| WORKLOADS.map(|name| (one, name)))
+                {
+                    guests(*first_event, backend, workload).unwrap();
+                }
                 let names = found.iter().map(|(first, backend)| format!("{first} {backend}")).collect::<Vec<_>>();
                 (names.join(", "), notes.join(" "))
             })

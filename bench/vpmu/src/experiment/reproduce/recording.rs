@@ -22,8 +22,8 @@ use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample};
 use crate::experiment::stat_setup::peer::LIMIT;
 use crate::machine;
-use crate::setting::tool;
-use crate::terminal::console::{complain, internal};
+use crate::setting::program;
+use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
 
 /// The experiment's name in documents, which is that of the published figure.
@@ -93,11 +93,11 @@ pub(super) fn measure(
     let cannot = |error| Error::output("cannot make a temporary folder", &error, "");
     let folder = tempfile::tempdir().map_err(cannot)?;
     replace(&folder.path().join(IMAGE), GUEST).map_err(cannot)?;
-    let tool = this_program().map_err(|error| internal("cannot find this program", error))?;
+    let tool = this_program().map_err(|error| Error::internal("cannot find this program", error))?;
     let take = |way| take(&folder, &tool, way);
     let first = Way { by: "perf", level: 0, aio: false };
-    let perf =
-        tool::perf_version("perf".as_ref()).and_then(|version| take(first).map(|_| version).map_err(|error| error.why));
+    let perf = program::perf_version("perf".as_ref())
+        .and_then(|version| take(first).map(|_| version).map_err(|error| error.why));
     let mut arms = Vec::new();
     for by in ["vpmu", "perf"].into_iter().take(1 + usize::from(perf.is_ok())) {
         for (level, aio) in LEVELS.into_iter().flat_map(|level| [false, true].map(|aio| (level, aio))) {
@@ -135,7 +135,7 @@ fn take(folder: &TempDir, tool: &PathBuf, way: Way) -> Result<Option<Sample>, Er
         let what = format!("cannot record the guest ({})", way.name());
         Error::new(exit, what, why, "`vpmu doctor` says what this host can do")
     };
-    let Some(ran) = tool::ended(&mut command, LIMIT, &[Exit::Done], &failed)? else { return Ok(None) };
+    let Some(ran) = program::ended(&mut command, LIMIT, &[Exit::Done], &failed)? else { return Ok(None) };
     let bytes = machine::read(&folder.path().join(FILE), "the recording")?;
     let mut samples = 0;
     let volume = Recording::open(&bytes).and_then(|mut recording| {

@@ -23,8 +23,6 @@ use super::{NAME, StatSetupSpec};
 use crate::engine;
 use crate::engine::plain::{Experiment, Plain, Sample};
 
-/// Classes of events, by their names in a document.
-const KINDS: [&str; 4] = ["software", "tracepoint", "hardware", "other PMUs'"];
 /// Lines of events without a count, at most.
 const NAMED: usize = 100;
 
@@ -168,7 +166,7 @@ pub(crate) fn prepare(spec: &StatSetupSpec) -> Result<SetUp, Error> {
         arms.push(arm);
     }
     arms.extend(commands.into_iter().flatten().map(Command::arm));
-    let kind = setting.list.main_class().map_or("unsupported", |class| KINDS[class as usize]);
+    let kind = setting.list.main_class().map_or("unsupported", Class::name);
     let parameters = json!({
         "events_requested": spec.events.chars().take(4096).collect::<String>(),
         "events": setting.list.events.len(),

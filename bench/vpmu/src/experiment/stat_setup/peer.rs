@@ -10,7 +10,7 @@ use stat_setup::list::{Class, EventList};
 
 use crate::engine::Turn;
 use crate::engine::plain::{Plain, Sample};
-use crate::setting::tool::{self, Ran};
+use crate::setting::program::{self, Ran};
 
 /// The time of a command with next to nothing to set up.
 const START_UP: &str = "start_up_ns";
@@ -29,7 +29,7 @@ const SIZES: [usize; 5] = [10, 25, 50, 100, 200];
 /// Runs perf to its end; `None` if the user ended it.
 fn perf<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Option<Ran>, Error> {
     let failed = |_, why| Error::host("cannot run perf stat", why, "run it alone, with these events");
-    tool::ended(process::Command::new("perf").args(args), LIMIT, &[Exit::Done], &failed)
+    program::ended(process::Command::new("perf").args(args), LIMIT, &[Exit::Done], &failed)
 }
 
 /// A command.
@@ -45,7 +45,7 @@ impl Command {
     pub(super) fn all(text: &str, list: &EventList, cpus: &[u32], all_online: bool) -> Result<Vec<Self>, Error> {
         let refuse = |why: &str, remedy: &str| Err(Error::usage("cannot compare with stock perf", why, remedy));
         let install = "install perf (Debian: linux-perf, elsewhere linux-tools or perf), or leave out --against";
-        let version = tool::perf_version("perf".as_ref())
+        let version = program::perf_version("perf".as_ref())
             .map_err(|why| Error::host("cannot compare with stock perf", why, install))?;
         if list.events.iter().any(|event| event.open.is_err()) {
             let why = "the list has events this host does not know, and perf refuses such a list whole";

@@ -13,7 +13,6 @@ use serde::Deserialize;
 
 use super::grid::{Point, Strategies};
 use crate::setting::process;
-use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
 use results::error::{Error, Exit};
 use results::open::{self, Folder};
@@ -65,7 +64,7 @@ impl Store {
 
     /// Appends a line. An incomplete write is undone.
     fn append(&mut self, line: &Line) -> Result<(), Error> {
-        let text = serde_json::to_string(line).map_err(|error| internal("cannot show a point", error))? + "\n";
+        let text = serde_json::to_string(line).map_err(|error| Error::internal("cannot show a point", error))? + "\n";
         let end = self.file.metadata().map_err(|error| cannot(&self.path, &error))?.len();
         self.file.write_all(text.as_bytes()).map_err(|error| {
             // If this fails, too, the next sweep removes the truncated line.

@@ -18,7 +18,7 @@ use super::beside::KALLSYMS;
 use super::layout::{Kind, build_id_of};
 use super::spec::RecordSpec;
 use super::tables::{Names, Tables};
-use crate::inspect::drained::{beside, take_turn};
+use crate::inspect::drain::{run_beside_drain, take_some};
 use crate::sys;
 
 /// Interval at which queues are emptied: each time costs CPU time that the guest may want, and a queue has room for twice the samples
@@ -94,7 +94,7 @@ pub fn record(
     for mapping in mappings {
         work.add(&Record::Mapping(mapping));
     }
-    let (work, exit) = beside(work, Work::look, guest)?;
+    let (work, exit) = run_beside_drain(work, Work::look, guest)?;
     Ok((work.finish(), exit?))
 }
 
@@ -119,7 +119,7 @@ impl Work<'_> {
         let sampling = Arc::clone(&self.sampling);
         let mut more = false;
         for (cpu, channel) in sampling.channels.iter().enumerate() {
-            more |= take_turn(|| channel.queue.pop(), |taken| self.write(cpu, channel, &taken));
+            more |= take_some(|| channel.queue.pop(), |taken| self.write(cpu, channel, &taken));
         }
         let left = self.spec.duration.unwrap_or(Duration::MAX).saturating_sub(self.began.elapsed());
         if left.is_zero() && !self.out.by_duration && !last {

@@ -15,7 +15,6 @@ use vmm::machine::linux::{self, Ends, Kernel, LinuxPlan, Log, PcOutcome};
 
 use crate::machine;
 use crate::sys;
-use crate::terminal::console::internal;
 
 /// Interval at which the end of a guest is looked for.
 const POLL: Duration = Duration::from_millis(5);
@@ -119,7 +118,7 @@ pub fn with_agent<T>(
         }
         let by_itself = is_over();
         drop(stopping);
-        let (outcome, console) = guest.join().map_err(|_| internal("the guest's thread panicked", ""))?;
+        let (outcome, console) = guest.join().map_err(|_| Error::internal("the guest's thread panicked", ""))?;
         let outcome = outcome.map_err(|error| machine::not_begun("cannot boot the kernel", &error))?;
         let made = made.map_err(|failure| {
             let why = if by_itself { outcome.end.to_string() } else { failure.why };

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::setting::process::{in_path, is_program};
+use crate::setting::program::{in_path, is_program};
 
 /// `FILE` or `FILE:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]

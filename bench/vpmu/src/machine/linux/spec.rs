@@ -47,7 +47,7 @@ impl BootOptions {
     /// Exit 2 for files that cannot be together in it.
     pub fn plan(&self, machine: Plan, initramfs: Initramfs) -> Result<LinuxPlan, Error> {
         let cannot = |error: InitramfsError| {
-            Error::usage("cannot make the initial RAM disk", error.to_string(), "give other --with")
+            Error::usage("cannot make the initial RAM disk", error.to_string(), "leave a file out")
         };
         let initrd = initramfs.finish().map_err(cannot)?;
         Ok(LinuxPlan { machine, memory: self.memory, initrd, command_line: self.append.clone() })

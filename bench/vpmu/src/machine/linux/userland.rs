@@ -11,7 +11,7 @@ use vmm::boot::linux::Kernel;
 use super::place::Placed;
 use super::spec::BootOptions;
 use crate::machine;
-use crate::setting::process::in_path;
+use crate::setting::program::in_path;
 
 /// Modules of the agent's port.
 const PORT: [&str; 2] = ["virtio_mmio", "virtio_console"];
@@ -23,7 +23,7 @@ const PORT: [&str; 2] = ["virtio_mmio", "virtio_console"];
 pub fn kernel(path: &Path) -> Result<Kernel, Error> {
     let file = machine::read(path, "the kernel")?;
     Kernel::parse(&file)
-        .map_err(|error| Error::usage(format!("cannot boot {}", path.display()), error.to_string(), "give one"))
+        .map_err(|error| Error::usage(format!("cannot boot {}", path.display()), error.to_string(), "give a bzImage"))
 }
 
 /// Makes the initial RAM disk of the kernel at `path`, of this release, with room for more: its modules, those of the agent's port and
@@ -41,7 +41,7 @@ pub fn initramfs(
     let folder = modules::find(release, boot.modules.as_deref(), path)
         .map_err(|error| Error::usage("cannot find the kernel's modules", error.to_string(), ""))?;
     let cannot_load =
-        |why: String| Error::usage("cannot load the kernel's modules", why, "give other --load or --modules");
+        |why: String| Error::usage("cannot load the kernel's modules", why, "name others with --load or --modules");
     let names: Vec<&str> = PORT.into_iter().chain(load.iter().map(String::as_str)).collect();
     for module in modules::needed(&folder, release, &names).map_err(|error| cannot_load(error.to_string()))? {
         // As modprobe(8) takes them. A dash stands for an underscore.
@@ -52,7 +52,7 @@ pub fn initramfs(
     }
     for placed in with {
         let cannot = |why: String| {
-            Error::usage(format!("cannot put {} into the guest", placed.host.display()), why, "give other --with")
+            Error::usage(format!("cannot put {} into the guest", placed.host.display()), why, "name another file")
         };
         let (host, guest) = placed.resolve(std::env::var_os("PATH").as_deref()).map_err(cannot)?;
         initramfs.copy(&guest, &host).map_err(|error| cannot(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The thread beside a guest that takes out what its vCPUs leave.
+//! Draining: a thread beside a guest takes what its vCPUs leave out of their queues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use results::error::Error;
 
 use crate::machine::linux::guest::Sets;
-use crate::terminal::console::internal;
 
 /// Runs `guest` beside a thread that takes out what its vCPUs leave, until the guest has ended; returns what is left of `state` and the
-/// guest's end. `look` is called with whether it has ended, and returns how long to wait for the next look, if there is no more.
+/// guest's end. `look` is called with whether the guest has ended. It returns `None` if there may be more to take out at once, or else
+/// how long to wait before the next look.
 ///
 /// # Errors
 /// The host gives no thread; exit 70 for a panic of the thread.
-pub(super) fn beside<T: Send, R>(
+pub(super) fn run_beside_drain<T: Send, R>(
     mut state: T,
     mut look: impl FnMut(&mut T, bool) -> Option<Duration> + Send,
     guest: impl FnOnce() -> R,
@@ -21,7 +21,7 @@ pub(super) fn beside<T: Send, R>(
     let done = AtomicBool::new(false);
     let is_over = &done;
     let drain = move || loop {
-        // Looked at before the queues, which grow no more then: what is in them at the end is taken out.
+        // The flag is read before the queues, because a guest that has ended adds nothing to them.
         let last = is_over.load(Ordering::Acquire);
         match look(&mut state, last) {
             Some(_) if last => return state,
@@ -37,7 +37,7 @@ pub(super) fn beside<T: Send, R>(
         let ended = guest();
         drop(told);
         thread.thread().unpark();
-        let drained = thread.join().map_err(|_| internal("the recorder panicked", "see above"))?;
+        let drained = thread.join().map_err(|_| Error::internal("the recorder panicked", "see above"))?;
         Ok((drained, ended))
     })
 }
@@ -46,7 +46,7 @@ pub(super) fn beside<T: Send, R>(
 const MOST_AT_ONCE: usize = 2048;
 
 /// Takes no more of a queue than a turn has; returns whether there may be more.
-pub(super) fn take_turn<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)) -> bool {
+pub(super) fn take_some<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)) -> bool {
     for _ in 0..MOST_AT_ONCE {
         let Some(one) = next() else { return false };
         take(one);

@@ -1,7 +1,10 @@
-//! This tool, or another build of it, as a child process that leaves a document.
+//! Programs of this host, such as perf and builds of this tool: found in PATH, and run to their end as child processes.
 
+use std::ffi::OsStr;
+use std::fs::metadata;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +22,17 @@ const MAX_OUTPUT: usize = 64 << 20;
 const MAX_STDERR: usize = 64 << 10;
 /// Time to wait for the last output of a child that has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
+
+/// Returns whether a path is a file that can be executed.
+pub fn is_program(path: &Path) -> bool {
+    metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// Finds a program in the folders of PATH.
+pub fn in_path(name: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+    let folders = std::env::split_paths(path?).filter(|folder| folder.is_absolute());
+    folders.map(|folder| folder.join(name)).find(|file| is_program(file))
+}
 
 /// The output and the end of a child.
 #[derive(Debug)]

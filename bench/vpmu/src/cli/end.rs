@@ -1,0 +1,33 @@
+//! The end of a comparison: its exit code for `git bisect run`, and the `--junit` report of one that failed.
+
+use results::error::{Error, Exit};
+use results::open;
+use results::table::Report;
+
+use super::files::write_junit;
+use crate::setting::options::GateOptions;
+
+/// Most bytes of a report that an error takes the place of.
+const MAX_REPORT: u64 = 64 << 20;
+
+/// Ends a comparison: an error takes the place of the `--junit` report, as that of the last good run would pass for one of this.
+/// A file that is no such report is left, as it may be an input.
+pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) -> Result<Exit, Error> {
+    if let (Some(file), Err(error)) = (gate.junit.as_deref(), &found) {
+        let old = open::named_text(file, MAX_REPORT).ok();
+        if old.map_or(file.symlink_metadata().is_err(), |old| old.is_empty() || old.starts_with("<?xml")) {
+            let report = Report { verdict: Some((error.exit, error.to_string())), ..Report::new(name) };
+            let _ = report.junit().and_then(|report| write_junit(Some(file), &report));
+        }
+    }
+    bisected(gate.bisect, found)
+}
+
+/// Returns the end of a comparison for `git bisect run`: whatever is neither a pass nor a regression says nothing about the commit.
+pub(super) fn bisected(wanted: bool, found: Result<Exit, Error>) -> Result<Exit, Error> {
+    match found {
+        Ok(exit) if wanted && ![Exit::Done, Exit::Regression].contains(&exit) => Ok(Exit::CannotTell),
+        Err(error) if wanted => Err(Error { exit: Exit::CannotTell, ..error }),
+        found => found,
+    }
+}
