@@ -55,7 +55,7 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
     let mut report = Report::new("vpmu compare");
     for group in &comparison.groups {
         let mut table = Table::new(HEADER).keys(2).left(3);
-        // Of an arm of one side there is nothing to show but that, which a note says.
+        // That an arm is on one side only is all that there is to say of it, and a note says it.
         let both = |row: &&Row| row.base.n > 0 && row.new.n > 0 && (all || row.is_news());
         group.rows.iter().filter(both).for_each(|row| table.add_row(cells(row)));
         report.heading(heading(group));
@@ -65,7 +65,8 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
     }
     let mut notes = remarks(&comparison.rows().collect::<Vec<_>>(), all);
     notes.extend(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
-    notes.extend(by_reason(&comparison.notes, all).into_iter().map(|line| format!("note: {line}")));
+    let pairs = comparison.notes.iter().map(|note| note.split_once(": ").unwrap_or(("", note)));
+    notes.extend(by_reason(pairs, all).into_iter().map(|line| format!("note: {line}")));
     if !all && notes.len() > NOTES {
         let more = notes.split_off(NOTES - 1).len();
         notes.push(format!("{more} more notes: -v"));
@@ -89,11 +90,11 @@ fn remarks(rows: &[&Row], all: bool) -> Vec<String> {
     let mut open: Vec<&Row> = rows.iter().copied().filter(|row| !row.why.is_empty()).collect();
     open.sort_by(|a, b| high(a).total_cmp(&high(b)));
     let widest: BTreeMap<_, &Row> = open.iter().map(|row| (kind(row), *row)).collect();
-    let line = |row: &&Row| {
+    let pair = |row: &&Row| {
         let why = if all { &row.why } else { &widest[&kind(row)].why };
-        format!("{} {}: {}: {why}", row.arm, row.metric, row.word())
+        (format!("{} {}", row.arm, row.metric), format!("{}: {why}", row.word()))
     };
-    let mut lines = by_reason(&open.iter().map(line).collect::<Vec<_>>(), all);
+    let mut lines = by_reason(open.iter().map(pair), all);
     let counts = || rows.iter().filter(|row| row.question == Question::Counts);
     let same = counts().filter(|row| row.verdict == Verdict::NoChange).count();
     if same > 0 {
