@@ -70,7 +70,7 @@ pub type GuestRun = Parameters;
 /// Parameters of whatever experiment, by name, for readers that do not care which it was.
 pub type Any = Map<String, Value>;
 
-/// A row of an answer, in the schema.
+/// A row: of runs of guests and of set-ups an `Answer`, of others their own.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "documents keep rows as values")]

@@ -80,8 +80,10 @@ fn head(documents: &[Document], report: &mut Report) {
     } else {
         "p50: median over rounds of each round's median; × floor: of paired rounds"
     };
+    let has_it = documents.iter().any(|document| document.arm("deferred").is_some());
+    let kvm = if has_it { "" } else { "; strategy deferred is what KVM does since 6.2 (--strategy deferred,gate)" };
     report.note(format!(
-        "{means}, floor: an estimated lower bound; opens, ops: host events opened and operations on them, per {per}; KVM since 6.2 is deferred (--strategy deferred,gate)"
+        "{means}, floor: an estimated lower bound; opens, ops: host events opened and operations on them, per {per}{kvm}"
     ));
 }
 

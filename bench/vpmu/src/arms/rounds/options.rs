@@ -41,9 +41,9 @@ pub struct Usual {
 pub struct ArmsOptions {
     /// Strategies: presets or .toml files [default: recreate,reuse,reuse-lazy,gate; of guest-stat recreate,reuse,reuse-lazy,deferred,pool]
     ///
-    /// `vpmu show strategies` lists the presets; KVM since 6.2 is deferred. The floor (the same guest without host events) is always added. mediated and
-    /// mediated-filter are models: of simulated guests only. kvm:STRATEGY keeps the host events of KVM's own vPMU, beside arm kvm,
-    /// by the module of host-pmu/kernel.
+    /// `vpmu show strategies` lists the presets; deferred is what KVM does since 6.2. The floor (the same guest without host
+    /// events) is always added. mediated and mediated-filter are models: of simulated guests only. kvm:STRATEGY keeps the host events
+    /// of KVM's own vPMU, beside arm kvm, by the module of host-pmu/kernel.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub strategy: Vec<StrategyChoice>,
 
