@@ -40,7 +40,7 @@ impl PmuCaps {
         }
     }
 
-    /// Returns its version: of an AMD's PMU 1, and 2 with PerfMonV2, as Linux and KVM count.
+    /// Returns the PMU's version; AMD's is 1, or 2 with PerfMonV2, as Linux and KVM count.
     pub const fn version(&self) -> u8 {
         match self {
             Self::Intel(caps) => caps.version,

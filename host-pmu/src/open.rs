@@ -16,16 +16,16 @@ pub trait WithHost {
     fn run<H: HostPmu>(self, host: H) -> Self::Out;
 }
 
-/// Runs `with` the events of backend `key`, kept by `strategy`. `tsc_khz` scales clocks to cycles. Host events belong to the
+/// Runs `job` with the events of backend `key`, kept by `strategy`. `tsc_khz` scales clocks to cycles. Host events belong to the
 /// calling thread.
 ///
 /// # Errors
 /// The backend does not work here.
-pub fn open<W: WithHost>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, with: W) -> Result<W::Out, HostError> {
+pub fn open<W: WithHost>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, job: W) -> Result<W::Out, HostError> {
     if *key == BackendKey::Step {
-        return Ok(with.run(Bank::new(StepCounts::of_steps(), strategy.clone()).reserved()));
+        return Ok(job.run(Bank::new(StepCounts::of_steps(), strategy.clone()).reserved()));
     }
-    Ok(with.run(Bank::new(PerfBackend::new(key, tsc_khz, Some(strategy))?, strategy.clone()).reserved()))
+    Ok(job.run(Bank::new(PerfBackend::new(key, tsc_khz, Some(strategy))?, strategy.clone()).reserved()))
 }
 
 /// Tries whether the events of backend `key` can be opened by the calling thread.

@@ -148,10 +148,13 @@ const ABSENT: u64 = 1000;
 
 /// Says which strategy to take, and how it stands beside others.
 fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked], at_most: f64) -> String {
-    let places = if let [one] = own { workload(one) } else { plural(own.len(), "result") + " of nmi-latency" };
+    let (places, measured) = match own {
+        [one] => (workload(one), "measured"),
+        _ => (plural(own.len(), "result") + " of nmi-latency", "the newest of"),
+    };
     // A simulation has no date.
     let last = own.iter().map(|record| record.started_unix).max().filter(|unix| *unix > 0);
-    let last = last.map_or_else(String::new, |unix| format!(", the last of {}", &utc(unix)[..10]));
+    let last = last.map_or_else(String::new, |unix| format!(", {measured} {}", &utc(unix)[..10]));
     let (name, bound) = (&chosen.strategy, ratio(at_most));
     let below = if name.starts_with(BELOW_KVM) { " (the kernel module, or patches to KVM)" } else { "" };
     let good = format!("; as good within 1 %, and holding no fewer events: {}", names(as_good));
@@ -202,8 +205,8 @@ fn sureness(
 
 /// Returns a line for all that is left out for one reason.
 pub fn lines(left_out: &[LeftOut]) -> Vec<String> {
-    let lines: Vec<String> = left_out.iter().map(|LeftOut { what, why, .. }| format!("{what}: {why}")).collect();
-    by_reason(&lines, false).into_iter().map(|line| format!("left out: {line}")).collect()
+    let pairs = left_out.iter().map(|LeftOut { what, why, .. }| (what, why));
+    by_reason(pairs, false).into_iter().map(|line| format!("left out: {line}")).collect()
 }
 
 impl ResultRanking {

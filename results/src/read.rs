@@ -240,8 +240,8 @@ pub fn copied(path: &Path, first: &Path) -> Error {
 
 /// Says which documents are left out, those of one reason in a line; `all`: it names all of them.
 pub fn left_out<'a>(refused: impl IntoIterator<Item = &'a Error>, all: bool) -> Vec<String> {
-    let line = |Error { what, why, .. }: &Error| format!("{}: {why}", what.trim_start_matches(CANNOT_USE));
-    by_reason(&refused.into_iter().map(line).collect::<Vec<_>>(), all)
+    let pair = |Error { what, why, .. }: &'a Error| (what.strip_prefix(CANNOT_USE).unwrap_or(what), why);
+    by_reason(refused.into_iter().map(pair), all)
 }
 
 /// Returns whether both are the same run: no two runs take the same time to the nanosecond.
@@ -268,6 +268,12 @@ mod tests {
         let path = dir.path().join("x.json");
         std::fs::write(&path, text).unwrap();
         (dir, path)
+    }
+
+    #[test]
+    fn a_name_with_a_colon_is_one_name() {
+        let refused = ["x: y.json", "z.json"].map(|path| refuse(path, "a copy"));
+        assert_eq!(left_out(&refused, false), ["x: y.json and z.json: a copy"]);
     }
 
     #[test]

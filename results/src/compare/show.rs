@@ -53,7 +53,7 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
     let mut report = Report::new("vpmu compare");
     for group in &comparison.groups {
         let mut table = Table::new(HEADER).keys(2).left(3);
-        // Of an arm of one side there is nothing to show but that, which a note says.
+        // That an arm is on one side only is all that there is to say of it, and a note says it.
         let both = |row: &&Row| row.base.n > 0 && row.new.n > 0 && (all || row.is_news());
         group.rows.iter().filter(both).for_each(|row| table.add_row(cells(row)));
         report.heading(heading(group));
@@ -63,7 +63,8 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
     }
     report.notes(remarks(&comparison.rows().collect::<Vec<_>>(), all));
     report.notes(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
-    let mut notes = by_reason(&comparison.notes, all);
+    let pairs = comparison.notes.iter().map(|note| note.split_once(": ").unwrap_or(("", note)));
+    let mut notes = by_reason(pairs, all);
     if !all && notes.len() > NOTES {
         // What of the figures is left out is never among those that are not shown.
         notes.sort_by_key(|note| !note.contains("left out"));
@@ -88,11 +89,12 @@ fn remarks(rows: &[&Row], all: bool) -> Vec<String> {
     let high = |row: &&&Row| row.change_interval.map_or(0.0, |interval| interval.high);
     let wide = || open().filter(|row| !all && row.why.starts_with(WIDE));
     let widest = wide().max_by(|a, b| high(a).total_cmp(&high(b))).filter(|_| wide().count() > 1);
-    let line = |row: &&Row| {
+    let pair = |row: &&Row| {
         let widest = widest.filter(|_| row.why.starts_with(WIDE)).map(|widest| format!("the widest: {}", widest.why));
-        format!("{} {}: {}: {}", row.arm, row.metric, row.word(), widest.as_ref().unwrap_or(&row.why))
+        let why = widest.as_ref().unwrap_or(&row.why);
+        (format!("{} {}", row.arm, row.metric), format!("{}: {why}", row.word()))
     };
-    let mut lines = by_reason(&open().map(line).collect::<Vec<_>>(), all);
+    let mut lines = by_reason(open().map(pair), all);
     let counts = || rows.iter().filter(|row| row.question == Question::Counts);
     let same = counts().filter(|row| row.verdict == Verdict::NoChange).count();
     if same > 0 {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::arm::{Arm, ArmKind};
+use super::guest::Answer;
 use super::parameters::Parameters;
 use crate::error::Error;
 use crate::host::HostFacts;
@@ -69,6 +70,15 @@ pub type GuestRun = Parameters;
 /// Parameters of whatever experiment, by name, for readers that do not care which it was.
 pub type Any = Map<String, Value>;
 
+/// A row: of runs of guests and of set-ups an `Answer`, of others their own.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "documents keep rows as values")]
+enum AnswerRow {
+    Guests(Answer),
+    Others(Any),
+}
+
 /// A result document; without a type of its parameters, that of guest runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(bound = "")]
@@ -105,8 +115,9 @@ pub struct Document<E: Experiment = GuestRun> {
     pub arms: Vec<Arm>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
-    /// The first table (`Answer`), of `ab` its rows; none while the run goes on.
+    /// The first table, of `ab` its rows; none while the run goes on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<AnswerRow>")]
     pub answer: Vec<Value>,
     /// The exit code that the document stands for; `None` while the run goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]

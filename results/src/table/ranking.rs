@@ -27,19 +27,19 @@ pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 /// Most things that a line names.
 const MOST_NAMED: usize = 4;
 
-/// Puts lines `WHAT: WHY` of one reason together; `all`: a line names all that it is of.
-pub fn by_reason<T: AsRef<str>>(lines: &[T], all: bool) -> Vec<String> {
-    let mut reasons: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for line in lines {
-        let (what, why) = line.as_ref().split_once(": ").unwrap_or(("", line.as_ref()));
-        reasons.entry(why).or_default().insert(what);
+/// Returns a line `WHAT: WHY` for each reason, of all that have it (what, why); without a name the reason alone. `all`: a line names
+/// all that it is of.
+pub fn by_reason(pairs: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>, all: bool) -> Vec<String> {
+    let mut reasons: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (what, why) in pairs {
+        reasons.entry(why.into()).or_default().insert(what.into());
     }
-    let line = |(why, what): (&str, BTreeSet<&str>)| {
+    let line = |(why, what): (String, BTreeSet<String>)| {
         let most = if all { what.len() } else { MOST_NAMED };
         let more = what.len().saturating_sub(most);
         let more = (more > 0).then(|| format!("{more} more"));
-        let names = listed(what.into_iter().take(most).chain(more.as_deref()));
-        if names.is_empty() { why.to_owned() } else { format!("{names}: {why}") }
+        let names = listed(what.iter().take(most).map(String::as_str).chain(more.as_deref()));
+        if names.is_empty() { why } else { format!("{names}: {why}") }
     };
     reasons.into_iter().map(line).collect()
 }

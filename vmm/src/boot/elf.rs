@@ -73,7 +73,9 @@ impl Elf {
 
 /// The error of an ELF file.
 pub(crate) fn bad(why: &str) -> BootError {
-    BootError(format!("the ELF image cannot be loaded: {why}; give another one"))
+    BootError(format!(
+        "the ELF image cannot be loaded: {why}; give an ELF executable for x86, linked at fixed addresses (-no-pie)"
+    ))
 }
 
 /// The error of an image with its entry point elsewhere.
@@ -90,10 +92,8 @@ fn parse_as<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Result<Elf, Boo
     }
     match header.e_type(endian) {
         elf::ET_EXEC => {}
-        elf::ET_DYN => {
-            return Err(bad("it is position-independent; link it at a fixed address (-no-pie)"));
-        }
-        _ => return Err(bad("it is not an executable; link it first")),
+        elf::ET_DYN => return Err(bad("it is position-independent")),
+        _ => return Err(bad("it is not an executable")),
     }
     let (mut segments, mut pvh_entry) = (Vec::new(), Ok(None));
     for part in header.program_headers(endian, bytes).map_err(malformed)? {

@@ -15,6 +15,7 @@ pub mod image;
 pub mod information;
 pub mod layout;
 pub mod linux;
+pub mod memory;
 mod multiboot;
 pub mod payload;
 pub mod rdpmc;

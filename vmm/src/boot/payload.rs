@@ -14,18 +14,13 @@ use super::error::{BootError, refused};
 use super::layout::{
     GDT, IDT, IMAGE, IMAGE_END, Layout, MAX_STEPS, PAGE, PAGE_TABLES, PAGE_TABLES_END, VCPU_STRIDE, VCPUS, VcpuBlock,
 };
+use super::memory::write_words;
 use super::vcpu;
 
 /// A payload in guest memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload {
     entry: u64,
-}
-
-/// Writes `words` at `address`.
-pub(crate) fn write_words(memory: &GuestMemoryMmap, address: u64, words: &[u64]) -> Result<(), BootError> {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    Ok(memory.write_slice(&bytes, GuestAddress(address))?)
 }
 
 /// Writes `values` at `address`.

@@ -18,6 +18,7 @@ use vm_memory::GuestMemoryMmap;
 use super::cpuid::{self, Cpu};
 use super::msr_filter::{self, Also};
 use super::other_msrs::OneMsr;
+use crate::outcome::End;
 use crate::sys;
 
 /// Reason why KVM cannot be used, with the remedy.
@@ -64,15 +65,21 @@ pub enum KvmError {
     },
 }
 
+impl From<KvmError> for End {
+    fn from(error: KvmError) -> Self {
+        Self::Host(error.to_string())
+    }
+}
+
 /// Names the ioctl that failed.
-pub(crate) fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
+pub(crate) fn ioctl_failed(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
     move |error| KvmError::Call { call, error }
 }
 
 /// Returns the reason why a vCPU cannot be made.
 fn no_vcpu(error: kvm_ioctls::Error) -> KvmError {
     // `perf_create_mediated_pmu` fails so (Linux 7.0).
-    if error.errno() == libc::EBUSY { KvmError::PmuTaken } else { call("KVM_CREATE_VCPU")(error) }
+    if error.errno() == libc::EBUSY { KvmError::PmuTaken } else { ioctl_failed("KVM_CREATE_VCPU")(error) }
 }
 
 /// This host's KVM.
@@ -115,7 +122,7 @@ impl Host {
     }
 
     fn supported(&self) -> Result<CpuId, KvmError> {
-        self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))
+        self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(ioctl_failed("KVM_GET_SUPPORTED_CPUID"))
     }
 
     /// Returns the most vCPUs of one VM.
@@ -188,12 +195,12 @@ impl Host {
                 .to_owned());
         }
         let tried = || -> Result<bool, KvmError> {
-            let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
+            let vm = self.0.create_vm().map_err(ioctl_failed("KVM_CREATE_VM"))?;
             // A mediated vPMU needs KVM's local APIC.
-            vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
-            self.set_pmu(&vm, 0).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
+            vm.create_irq_chip().map_err(ioctl_failed("KVM_CREATE_IRQCHIP"))?;
+            self.set_pmu(&vm, 0).map_err(ioctl_failed("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
             let vcpu = vm.create_vcpu(0).map_err(no_vcpu)?;
-            vcpu.set_cpuid2(supported).map_err(call("KVM_SET_CPUID2"))?;
+            vcpu.set_cpuid2(supported).map_err(ioctl_failed("KVM_SET_CPUID2"))?;
             let mut one = OneMsr::new();
             let written = one.write(&vcpu, LAST, SELECTOR);
             Ok(written && one.read(&vcpu, LAST) == Some(SELECTOR))
@@ -230,27 +237,27 @@ impl Host {
         also: Also,
         pit: bool,
     ) -> Result<VmFd, KvmError> {
-        let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
+        let vm = self.0.create_vm().map_err(ioctl_failed("KVM_CREATE_VM"))?;
         if let GuestPmu::Userspace(caps) = pmu {
             let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
             cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
-            vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
+            vm.enable_cap(&cap).map_err(ioctl_failed("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
             // The filter comes first: its installation waits for a grace period of the VM's SRCU, which is over at once in a
             // VM where there was none yet, and takes some 15 ms after the one of a memory slot or interrupt controller
             // (srcu_should_expedite).
-            msr_filter::install(&vm, caps.vendor(), also).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
+            msr_filter::install(&vm, caps.vendor(), also).map_err(ioctl_failed("KVM_X86_SET_MSR_FILTER"))?;
         }
         // Intel hosts need three pages below 4 GiB for real mode; others do not use them.
-        vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
-        sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
-        vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
+        vm.set_tss_address(0xfffb_d000).map_err(ioctl_failed("KVM_SET_TSS_ADDR"))?;
+        sys::map_guest_memory(&vm, memory).map_err(ioctl_failed("KVM_SET_USER_MEMORY_REGION"))?;
+        vm.create_irq_chip().map_err(ioctl_failed("KVM_CREATE_IRQCHIP"))?;
         // KVM's own vPMU would otherwise come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back. A
         // mediated vPMU (Linux 7.0) is there only for a VM that asks.
         let disabled = if matches!(pmu, GuestPmu::Userspace(_)) { KVM_PMU_CAP_DISABLE } else { 0 };
-        self.set_pmu(&vm, disabled).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
+        self.set_pmu(&vm, disabled).map_err(ioctl_failed("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
         if pit {
             let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..kvm_pit_config::default() };
-            vm.create_pit2(pit).map_err(call("KVM_CREATE_PIT2"))?;
+            vm.create_pit2(pit).map_err(ioctl_failed("KVM_CREATE_PIT2"))?;
         }
         Ok(vm)
     }
@@ -284,7 +291,7 @@ impl Host {
         if without_misemulated {
             cpuid::hide_misemulated(&mut cpuid);
         }
-        vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
+        vcpu.set_cpuid2(&cpuid).map_err(ioctl_failed("KVM_SET_CPUID2"))?;
         Ok(vcpu)
     }
 }

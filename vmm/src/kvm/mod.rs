@@ -21,4 +21,4 @@ pub(crate) mod vcpu;
 pub use cpuid::Cpu;
 pub use host::{API_VERSION, CAPABILITIES, Capability, Host, KvmError, PMU_CAPABILITY, linux_refusal};
 
-pub(crate) use host::{GuestPmu, call};
+pub(crate) use host::{GuestPmu, ioctl_failed};

@@ -4,7 +4,7 @@ use arch_pmu::Vpmu;
 use host_pmu::backend::step::StepCounts;
 use host_pmu::side::HostPmu;
 
-use super::step::Stepper;
+use super::step::{Step, Stepper};
 use super::vcpu::Vcpu;
 use crate::devices::bus::Bus;
 use crate::outcome::End;
@@ -57,14 +57,14 @@ fn in_steps<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> End {
 fn step<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>, stepper: &mut Stepper<'_>) -> Result<bool, End> {
     vcpu.prepare().map_or(Ok(()), Err)?;
     let parts = &mut vcpu.parts;
-    if let Some(due) = stepper.before_entry(&mut parts.fd, counts(&mut parts.pmu)?)? {
+    if let Step::Done { due } = stepper.before_entry(&mut parts.fd, counts(&mut parts.pmu)?)? {
         return Ok(due);
     }
     let exit = vcpu.enter();
     let parts = &mut vcpu.parts;
     match stepper.after_exit(exit, &mut parts.fd, counts(&mut parts.pmu)?)? {
-        Some(due) => Ok(due),
-        None => vcpu.dispatch(exit).map_or(Ok(false), Err),
+        Step::Done { due } => Ok(due),
+        Step::Guest => vcpu.dispatch(exit).map_or(Ok(false), Err),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::boot::error::BootError;
 use crate::boot::image::{BOOT_MAGIC, Image, MAX_MEMORY, MIN_MEMORY, Protocol};
 use crate::boot::information::Information;
 pub use crate::boot::information::Module;
-use crate::boot::linux::layout::allocate;
+use crate::boot::memory::allocate;
 use crate::boot::rdpmc;
 use crate::boot::vcpu;
 use crate::devices::fw_cfg::FwCfg;

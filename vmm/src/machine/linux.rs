@@ -18,11 +18,10 @@ use crate::boot::error::{BootError, refused};
 use crate::boot::image::LoadPlan;
 pub use crate::boot::linux::Kernel;
 use crate::boot::linux::layout::{
-    ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, ZERO_PAGE, allocate,
-    split,
+    ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, ZERO_PAGE, split,
 };
 use crate::boot::linux::{acpi, zero_page};
-use crate::boot::payload::write_words;
+use crate::boot::memory::{allocate, write_words};
 use crate::boot::vcpu;
 pub use crate::devices::oops::{Complaints, Log};
 pub use crate::devices::output::Output;

@@ -16,7 +16,7 @@ use super::guest::{Guest, InKernel, RunFacts};
 use super::plan::Plan;
 use super::run::{self, Run};
 use crate::boot::layout::{Layout, MAX_VCPUS};
-use crate::boot::linux::layout::allocate;
+use crate::boot::memory::allocate;
 use crate::boot::payload::{self, Payload};
 use crate::devices::doorbell::Doorbell;
 use crate::kvm::{Host, tsc};

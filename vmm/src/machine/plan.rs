@@ -74,12 +74,12 @@ pub(super) fn guest_pmu(plan: &Plan, host: &Host) -> Result<GuestPmu, MachineErr
     }
 }
 
-/// Makes the host side and runs `with` it. Host events belong to the thread that opens them, so this is called on
+/// Makes the host side and runs `job` with it. Host events belong to the thread that opens them, so this is called on
 /// the vCPU's thread.
-pub(super) fn open<W: WithHost>(behind: &CounterSource, tsc_khz: u64, with: W) -> Result<W::Out, MachineError> {
+pub(super) fn open<W: WithHost>(behind: &CounterSource, tsc_khz: u64, job: W) -> Result<W::Out, MachineError> {
     match behind {
-        CounterSource::Floor | CounterSource::Kvm { .. } => Ok(with.run(Floor::new(tsc_khz, tsc_khz)?)),
-        CounterSource::PacedFloor { counts_per_ms } => Ok(with.run(Floor::new(tsc_khz, *counts_per_ms)?)),
-        CounterSource::Events { backend, strategy } => Ok(open::open(backend, strategy, tsc_khz, with)?),
+        CounterSource::Floor | CounterSource::Kvm { .. } => Ok(job.run(Floor::new(tsc_khz, tsc_khz)?)),
+        CounterSource::PacedFloor { counts_per_ms } => Ok(job.run(Floor::new(tsc_khz, *counts_per_ms)?)),
+        CounterSource::Events { backend, strategy } => Ok(open::open(backend, strategy, tsc_khz, job)?),
     }
 }

@@ -22,7 +22,7 @@ use super::plan;
 use super::plan::{CounterSource, Plan};
 use crate::kvm::nested::Nested;
 use crate::kvm::vcpu::{Parts, Vcpu};
-use crate::kvm::{GuestPmu, Host, call, run_loop};
+use crate::kvm::{GuestPmu, Host, ioctl_failed, run_loop};
 use crate::outcome::{End, Steps, VcpuOutcome};
 use crate::sample::VcpuSampler;
 use crate::seccomp::confine_vcpu;
@@ -84,14 +84,14 @@ fn overall(ends: &[&End]) -> End {
 
 /// Gives a vCPU its first registers. Returns its TSC's frequency.
 fn start<G: Guest>(fd: &VcpuFd, cpu: usize, guest: &G, memory: &GuestMemoryMmap) -> Result<u64, MachineError> {
-    let tsc_khz = u64::from(fd.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))?);
-    let mut sregs = fd.get_sregs().map_err(call("KVM_GET_SREGS"))?;
+    let tsc_khz = u64::from(fd.get_tsc_khz().map_err(ioctl_failed("KVM_GET_TSC_KHZ"))?);
+    let mut sregs = fd.get_sregs().map_err(ioctl_failed("KVM_GET_SREGS"))?;
     if let Some(regs) = guest.start(cpu, tsc_khz, &mut sregs, memory)? {
-        fd.set_sregs(&sregs).map_err(call("KVM_SET_SREGS"))?;
-        fd.set_regs(&regs).map_err(call("KVM_SET_REGS"))?;
+        fd.set_sregs(&sregs).map_err(ioctl_failed("KVM_SET_SREGS"))?;
+        fd.set_regs(&regs).map_err(ioctl_failed("KVM_SET_REGS"))?;
         // With an in-kernel APIC every vCPU but the first waits for a start-up IPI.
         let runnable = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
-        fd.set_mp_state(runnable).map_err(call("KVM_SET_MP_STATE"))?;
+        fd.set_mp_state(runnable).map_err(ioctl_failed("KVM_SET_MP_STATE"))?;
     }
     Ok(tsc_khz)
 }

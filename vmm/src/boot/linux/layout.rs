@@ -1,9 +1,5 @@
 //! Guest-physical addresses of a Linux guest.
 
-use vm_memory::{GuestAddress, GuestMemoryMmap};
-
-use crate::boot::error::BootError;
-
 /// Global descriptor table of the first instructions.
 pub const GDT: u64 = 0x500;
 /// Boot parameters.
@@ -39,14 +35,4 @@ pub const MAX_MEMORY: u64 = 128 << 30;
 pub const fn split(memory: u64) -> (u64, u64) {
     let low = if memory < HOLE_START { memory } else { HOLE_START };
     (low, memory - low)
-}
-
-/// Allocates guest memory, of any kind of guest: one that ends below the hole has none.
-///
-/// # Errors
-/// The host has no memory.
-pub fn allocate(memory: u64) -> Result<GuestMemoryMmap, BootError> {
-    let (low, high) = split(memory);
-    let ranges = [(GuestAddress(0), low as usize), (GuestAddress(HOLE_END), high as usize)];
-    Ok(GuestMemoryMmap::<()>::from_ranges(if high == 0 { &ranges[..1] } else { &ranges })?)
 }

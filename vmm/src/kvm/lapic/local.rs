@@ -16,6 +16,7 @@ use kvm_ioctls::{VcpuFd, VmFd};
 
 use super::page::is_active;
 use super::{Mode, PmiPort};
+use crate::kvm::host::ioctl_failed;
 use crate::kvm::tsc::TickClock;
 use crate::outcome::End;
 use crate::sys;
@@ -65,10 +66,6 @@ pub(crate) struct LocalApic<'a> {
     pub(crate) clock: TickClock,
 }
 
-fn failed(call: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
-    move |error| End::Host(format!("{call}: {error}"))
-}
-
 impl PmiPort for LocalApic<'_> {
     type Error = End;
 
@@ -85,7 +82,7 @@ impl PmiPort for LocalApic<'_> {
     fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, End> {
         let Some(msrs) = &mut self.msrs else { return Ok(None) };
         // A KVM that does not have the register among its MSRs still has the page.
-        let got = self.fd.get_msrs(&mut msrs.lvtpc).map_err(failed("KVM_GET_MSRS of LVTPC"))?;
+        let got = self.fd.get_msrs(&mut msrs.lvtpc).map_err(ioctl_failed("KVM_GET_MSRS of LVTPC"))?;
         let first = msrs.lvtpc.as_slice().first();
         Ok(first.filter(|_| got == 1).map(|entry| Lvtpc::from_bits(entry.data as u32)))
     }
@@ -93,7 +90,7 @@ impl PmiPort for LocalApic<'_> {
     fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), End> {
         let msrs = self.msrs.as_mut().ok_or_else(refused)?;
         put(&mut msrs.lvtpc, lvtpc);
-        match self.fd.set_msrs(&msrs.lvtpc).map_err(failed("KVM_SET_MSRS of LVTPC"))? {
+        match self.fd.set_msrs(&msrs.lvtpc).map_err(ioctl_failed("KVM_SET_MSRS of LVTPC"))? {
             1 => Ok(()),
             _ => Err(refused()),
         }
@@ -102,7 +99,7 @@ impl PmiPort for LocalApic<'_> {
     fn nmi_and_set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), End> {
         let msrs = self.msrs.as_mut().ok_or_else(refused)?;
         put(&mut msrs.lvtpc_and_nmi, lvtpc);
-        match self.fd.set_msrs(&msrs.lvtpc_and_nmi).map_err(failed("KVM_SET_MSRS of LVTPC and ICR"))? {
+        match self.fd.set_msrs(&msrs.lvtpc_and_nmi).map_err(ioctl_failed("KVM_SET_MSRS of LVTPC and ICR"))? {
             2 => Ok(()),
             // Registers are set in their order: LVTPC is set, and no NMI was sent.
             1 => self.nmi(),
@@ -111,15 +108,15 @@ impl PmiPort for LocalApic<'_> {
     }
 
     fn lapic(&mut self) -> Result<kvm_lapic_state, End> {
-        self.fd.get_lapic().map_err(failed("KVM_GET_LAPIC"))
+        Ok(self.fd.get_lapic().map_err(ioctl_failed("KVM_GET_LAPIC"))?)
     }
 
     fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), End> {
-        self.fd.set_lapic(lapic).map_err(failed("KVM_SET_LAPIC"))
+        Ok(self.fd.set_lapic(lapic).map_err(ioctl_failed("KVM_SET_LAPIC"))?)
     }
 
     fn nmi(&mut self) -> Result<(), End> {
-        self.fd.nmi().map_err(failed("KVM_NMI"))
+        Ok(self.fd.nmi().map_err(ioctl_failed("KVM_NMI"))?)
     }
 
     fn interrupt(&mut self, vector: u8) -> Result<(), End> {
@@ -128,18 +125,18 @@ impl PmiPort for LocalApic<'_> {
             data: u32::from(vector),
             ..kvm_msi::default()
         };
-        self.vm.signal_msi(msi).map(|_| ()).map_err(failed("KVM_SIGNAL_MSI"))
+        Ok(self.vm.signal_msi(msi).map(|_| ()).map_err(ioctl_failed("KVM_SIGNAL_MSI"))?)
     }
 
     fn nmi_pending(&mut self) -> Result<bool, End> {
-        let nmi = self.fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?.nmi;
+        let nmi = self.fd.get_vcpu_events().map_err(ioctl_failed("KVM_GET_VCPU_EVENTS"))?.nmi;
         Ok(nmi.injected | nmi.pending != 0)
     }
 
     fn in_handler(&mut self, delivery: Delivery) -> Result<bool, End> {
         match delivery {
             Delivery::Nmi => {
-                let nmi = self.fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?.nmi;
+                let nmi = self.fd.get_vcpu_events().map_err(ioctl_failed("KVM_GET_VCPU_EVENTS"))?.nmi;
                 Ok(nmi.injected | nmi.pending | nmi.masked != 0)
             }
             Delivery::Fixed(vector) => Ok(is_active(&self.lapic()?, vector)),

@@ -123,7 +123,7 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) ->
             return Ok(delivered);
         }
         Delivery::Masked | Delivery::Unsupported(_) => return Ok(delivered),
-        // KVM would keep two.
+        // A processor keeps one pending NMI, where KVM would keep two.
         Delivery::Nmi if !masks && port.nmi_pending()? => delivered.merged = true,
         Delivery::Nmi => port.nmi()?,
         Delivery::Fixed(vector) => port.interrupt(vector)?,

@@ -8,7 +8,13 @@ pub(in crate::kvm) const PPR: usize = 0xa0;
 /// The interrupts in service and the requested ones, 256 bits each.
 pub(super) const ISR: usize = 0x100;
 pub(in crate::kvm) const IRR: usize = 0x200;
+/// The timer's entry, and that of the performance counters.
+pub(super) const LVTT: usize = 0x320;
 pub(super) const LVTPC: usize = 0x340;
+/// The timer's initial count, current count and divider.
+pub(super) const TMICT: usize = 0x380;
+pub(super) const TMCCT: usize = 0x390;
+pub(super) const TDCR: usize = 0x3e0;
 
 /// Returns the register at an offset.
 pub(in crate::kvm) fn register(page: &kvm_lapic_state, at: usize) -> u32 {

@@ -11,12 +11,7 @@
 
 use kvm_bindings::kvm_lapic_state;
 
-use super::page::{register, request};
-
-const LVTT: usize = 0x320;
-const TMICT: usize = 0x380;
-const TMCCT: usize = 0x390;
-const TDCR: usize = 0x3e0;
+use super::page::{LVTT, TDCR, TMCCT, TMICT, register, request};
 
 /// LVTT: masked, and the modes (SDM vol. 3, 12.5.4).
 const MASKED: u32 = 1 << 16;
@@ -60,9 +55,9 @@ pub(crate) fn put_back(page: &mut kvm_lapic_state, least: u64, most: u64) -> Tic
         ONE_SHOT if current == 0 => return Tick::Uncertain,
         _ => return Tick::None,
     }
-    // A count above the initial one: KVM has lengthened a very short period.
+    // The count is above the initial one where KVM has lengthened a very short period.
     let Some(counted) = initial.checked_sub(current) else { return Tick::Uncertain };
-    // A count of 0: the timer is over, and its expiry not yet noted.
+    // At a count of 0 the timer is over, and its expiry is not yet noted.
     let since = if current == 0 { 0 } else { u64::from(counted) * ns_per_count(page) };
     if since <= least {
         request(page, vector);

@@ -38,4 +38,4 @@ mod registers;
 mod stepper;
 mod traps;
 
-pub(super) use stepper::Stepper;
+pub(super) use stepper::{Step, Stepper};

@@ -5,6 +5,7 @@ use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
 use super::super::exit::Exit;
+use super::super::host::ioctl_failed;
 use super::super::lapic::page::{PPR, register, requested};
 use super::gates;
 use super::instruction::Before;
@@ -14,10 +15,6 @@ use crate::outcome::End;
 
 /// DR6.BS: a #DB was a single step's.
 const BS: u64 = 1 << 14;
-
-pub(super) fn failed(what: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
-    move |error| End::Host(format!("single-stepping: {what}: {error}"))
-}
 
 /// A step cannot be counted.
 fn cannot(why: impl std::fmt::Display) -> End {
@@ -66,8 +63,8 @@ pub(super) struct At {
 
 impl At {
     pub(super) fn of(fd: &VcpuFd) -> Result<Self, End> {
-        let sregs = fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
-        Ok(Self { regs: fd.get_regs().map_err(failed("KVM_GET_REGS"))?, sregs })
+        let sregs = fd.get_sregs().map_err(ioctl_failed("KVM_GET_SREGS"))?;
+        Ok(Self { regs: fd.get_regs().map_err(ioctl_failed("KVM_GET_REGS"))?, sregs })
     }
 
     /// Returns the privilege level.
@@ -85,19 +82,19 @@ impl At {
 
     /// Gives the vCPU these general registers.
     pub(super) fn set_regs(&self, fd: &VcpuFd) -> Result<(), End> {
-        fd.set_regs(&self.regs).map_err(failed("KVM_SET_REGS"))
+        Ok(fd.set_regs(&self.regs).map_err(ioctl_failed("KVM_SET_REGS"))?)
     }
 }
 
 /// Returns whether the vCPU waits in HLT.
 pub(super) fn is_halted(fd: &VcpuFd) -> Result<bool, End> {
-    Ok(fd.get_mp_state().map_err(failed("KVM_GET_MP_STATE"))?.mp_state == KVM_MP_STATE_HALTED)
+    Ok(fd.get_mp_state().map_err(ioctl_failed("KVM_GET_MP_STATE"))?.mp_state == KVM_MP_STATE_HALTED)
 }
 
 /// Returns whether the next entry delivers an event, before the instruction at RIP.
 pub(super) fn event_pending(fd: &VcpuFd, rflags: u64) -> Result<bool, End> {
-    let events = fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?;
-    let lapic = fd.get_lapic().map_err(failed("KVM_GET_LAPIC"))?;
+    let events = fd.get_vcpu_events().map_err(ioctl_failed("KVM_GET_VCPU_EVENTS"))?;
+    let lapic = fd.get_lapic().map_err(ioctl_failed("KVM_GET_LAPIC"))?;
     Ok(comes_first(&events, &lapic, rflags))
 }
 
@@ -114,21 +111,21 @@ pub(super) fn complete(fd: &mut VcpuFd) -> Result<(), End> {
 pub(super) fn halt(fd: &VcpuFd, next: u64, mut at: At) -> Result<(), End> {
     at.regs.rip = next;
     at.set_regs(fd)?;
-    let mut events = fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?;
+    let mut events = fd.get_vcpu_events().map_err(ioctl_failed("KVM_GET_VCPU_EVENTS"))?;
     if events.interrupt.shadow != 0 {
         events.interrupt.shadow = 0;
-        fd.set_vcpu_events(&events).map_err(failed("KVM_SET_VCPU_EVENTS"))?;
+        fd.set_vcpu_events(&events).map_err(ioctl_failed("KVM_SET_VCPU_EVENTS"))?;
     }
-    fd.set_mp_state(kvm_mp_state { mp_state: KVM_MP_STATE_HALTED }).map_err(failed("KVM_SET_MP_STATE"))
+    Ok(fd.set_mp_state(kvm_mp_state { mp_state: KVM_MP_STATE_HALTED }).map_err(ioctl_failed("KVM_SET_MP_STATE"))?)
 }
 
 /// Returns whether the guest was given #DB for a single step: DR6.BS. It is cleared if the guest must not see the step.
 pub(super) fn single_step(fd: &VcpuFd, clear: bool) -> Result<bool, End> {
-    let mut debug = fd.get_debug_regs().map_err(failed("KVM_GET_DEBUGREGS"))?;
+    let mut debug = fd.get_debug_regs().map_err(ioctl_failed("KVM_GET_DEBUGREGS"))?;
     let stepped = debug.dr6 & BS != 0;
     if stepped && clear {
         debug.dr6 &= !BS;
-        fd.set_debug_regs(&debug).map_err(failed("KVM_SET_DEBUGREGS"))?;
+        fd.set_debug_regs(&debug).map_err(ioctl_failed("KVM_SET_DEBUGREGS"))?;
     }
     Ok(stepped)
 }
@@ -146,7 +143,7 @@ pub(super) fn undo(fd: &VcpuFd, at: &mut At, frame: &Frame, space: &Space<'_>) -
         )));
     };
     (at.sregs.cs, at.sregs.ss) = (cs, ss);
-    fd.set_sregs(&at.sregs).map_err(failed("KVM_SET_SREGS"))?;
+    fd.set_sregs(&at.sregs).map_err(ioctl_failed("KVM_SET_SREGS"))?;
     (at.regs.rip, at.regs.rsp, at.regs.rflags) = (frame.rip, rsp, frame.flags & !TF);
     at.set_regs(fd)
 }

@@ -6,12 +6,12 @@ use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
 use super::super::exit::Exit;
+use super::super::host::ioctl_failed;
 use super::aim::{self, Aim, Target};
 use super::gates;
 use super::instruction::{Before, Kind, LONGEST_INSTRUCTION};
 use super::registers::{
-    At, ambiguous, complete, event_pending, failed, halt, is_halted, lost, other_way, overlap, own_steps, single_step,
-    undo,
+    At, ambiguous, complete, event_pending, halt, is_halted, lost, other_way, overlap, own_steps, single_step, undo,
 };
 use super::traps::{self, Trap, Traps};
 use super::traps::{Frame, TF};
@@ -30,6 +30,15 @@ enum State {
     Stepping(Before, Target),
     /// It exited in the middle; `None`: it began without a step.
     Within(Option<Before>),
+}
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum Step {
+    /// The guest's part: it is to be entered, or its exit is to be handled.
+    Guest,
+    /// Nothing: an instruction was finished, or is to be stepped again. `due`: a counter reached its period in it.
+    Done { due: bool },
 }
 
 /// The stepping of one vCPU.
@@ -69,18 +78,14 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Arms the next step, or prepares the completion of the instruction that exited in the middle. Returns whether a counter
-    /// reached its period in an instruction that was finished without entering; `None`: the guest is to be entered.
-    pub(in super::super) fn before_entry(
-        &mut self,
-        fd: &mut VcpuFd,
-        counts: &mut StepCounts,
-    ) -> Result<Option<bool>, End> {
+    /// Arms the next step, or prepares the completion of the instruction that exited in the middle. The step is done if its
+    /// instruction was finished without entering.
+    pub(in super::super) fn before_entry(&mut self, fd: &mut VcpuFd, counts: &mut StepCounts) -> Result<Step, End> {
         if !counts.wanted() {
             counts.abandon();
             self.state = State::Free;
             self.disarm(fd)?;
-            return Ok(None);
+            return Ok(Step::Guest);
         }
         let at = At::of(fd)?;
         let rip = at.regs.rip;
@@ -91,7 +96,7 @@ impl<'a> Stepper<'a> {
             let before = before.unwrap_or_else(|| self.decode(&at, at.in_ring3(), rip));
             self.state = State::Within(Some(before));
             fd.set_kvm_immediate_exit(1);
-            return Ok(None);
+            return Ok(Step::Guest);
         }
         self.entries += 1;
         if self.entries > BUDGET {
@@ -107,7 +112,8 @@ impl<'a> Stepper<'a> {
         if before.kind == Kind::Halt && at.ring() == 0 && !is_halted(fd)? && !event_pending(fd, at.regs.rflags)? {
             halt(fd, before.next, at)?;
             self.state = State::Free;
-            return Ok(Some(counts.retire(before.retired(before.next).unwrap_or_default())));
+            let due = counts.retire(before.retired(before.next).unwrap_or_default());
+            return Ok(Step::Done { due });
         }
         let target = self.aim(&before, &at)?;
         if (before.ring3 || target.ring3) && self.traps.debug_handler() == Some(true) && single_step(fd, false)? {
@@ -119,20 +125,19 @@ impl<'a> Stepper<'a> {
         self.traps.open(&ranges.collect::<Vec<_>>(), self.memory);
         let debug =
             kvm_guest_debug { control: KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP, ..kvm_guest_debug::default() };
-        fd.set_guest_debug(&debug).map_err(failed("KVM_SET_GUEST_DEBUG"))?;
+        fd.set_guest_debug(&debug).map_err(ioctl_failed("KVM_SET_GUEST_DEBUG"))?;
         self.armed = true;
         self.state = State::Stepping(before, target);
-        Ok(None)
+        Ok(Step::Guest)
     }
 
-    /// Looks at an exit before the guest's handling of it. Returns whether a counter reached its period in the step; `None`:
-    /// the exit is the guest's, and is to be handled.
+    /// Looks at an exit before the guest's handling of it. The step is done if the exit was the step's.
     pub(in super::super) fn after_exit(
         &mut self,
         exit: Exit,
         fd: &mut VcpuFd,
         counts: &mut StepCounts,
-    ) -> Result<Option<bool>, End> {
+    ) -> Result<Step, End> {
         let state = self.state;
         let msr = matches!(exit, Exit::Rdmsr(_) | Exit::Wrmsr { .. });
         if state == State::Free {
@@ -140,7 +145,7 @@ impl<'a> Stepper<'a> {
                 counts.begin();
                 self.state = State::Within(None);
             }
-            return Ok(None);
+            return Ok(Step::Guest);
         }
         let at = At::of(fd)?;
         let after = at.regs.rip;
@@ -155,14 +160,14 @@ impl<'a> Stepper<'a> {
             (State::Within(before), Exit::Debug | Exit::Interrupted) => {
                 self.state = State::Free;
                 let due = count(counts, before.and_then(|before| before.retired(after)));
-                Ok(Some(due | std::mem::take(&mut self.due)))
+                Ok(Step::Done { due: due | std::mem::take(&mut self.due) })
             }
             (State::Stepping(before, target), Exit::PortOut(traps::PORT)) => {
                 if let Some(trap) = trap {
                     self.state = State::Free;
                     complete(fd)?;
                     let due = self.arrived(&trap, &before, target, fd, counts)?;
-                    return Ok(Some(due));
+                    return Ok(Step::Done { due });
                 }
                 self.within(before, &at, counts)
             }
@@ -173,22 +178,22 @@ impl<'a> Stepper<'a> {
                 let alone =
                     before.kind == Kind::Plain && target == Target::default() && before.retired(after).is_some();
                 self.written = before.writes || !alone;
-                Ok(Some(due))
+                Ok(Step::Done { due })
             }
             (State::Stepping(before, target), Exit::Interrupted) => {
                 self.state = State::Free;
                 if after == before.rip {
                     counts.abandon();
                     self.withdraw(&before, &at)?;
-                    return Ok(Some(false));
+                    return Ok(Step::Done { due: false });
                 }
                 if trap.is_none() && before.kind == Kind::Shadows {
                     // It was a HLT after STI, and the vCPU sleeps in KVM.
-                    return Ok(Some(self.settle(&before, target, &at, counts)?));
+                    return Ok(Step::Done { due: self.settle(&before, target, &at, counts)? });
                 }
                 // A host that emulates deliveries stops before the handler's first instruction.
                 let trap = trap.ok_or_else(|| lost(&before, after))?;
-                Ok(Some(self.arrived(&trap, &before, target, fd, counts)?))
+                Ok(Step::Done { due: self.arrived(&trap, &before, target, fd, counts)? })
             }
             (State::Stepping(before, _), _) if msr || is_access(exit) => self.within(before, &at, counts),
             (State::Stepping(before, target), Exit::Shutdown)
@@ -200,12 +205,12 @@ impl<'a> Stepper<'a> {
                     before.rip
                 )))
             }
-            _ => Ok(None),
+            _ => Ok(Step::Guest),
         }
     }
 
     /// Acts on an instruction that exited in the middle.
-    fn within(&mut self, before: Before, at: &At, counts: &mut StepCounts) -> Result<Option<bool>, End> {
+    fn within(&mut self, before: Before, at: &At, counts: &mut StepCounts) -> Result<Step, End> {
         let rip = at.regs.rip;
         let before = match before {
             // This is the instruction after one that had no trap of its own.
@@ -219,7 +224,7 @@ impl<'a> Stepper<'a> {
         };
         counts.begin();
         self.state = State::Within(Some(before));
-        Ok(None)
+        Ok(Step::Guest)
     }
 
     /// Counts the step, which ended `at` these registers.
@@ -393,7 +398,7 @@ impl<'a> Stepper<'a> {
         if std::mem::take(&mut self.armed) {
             self.traps.lift(self.memory);
             self.made_from = None;
-            fd.set_guest_debug(&kvm_guest_debug::default()).map_err(failed("KVM_SET_GUEST_DEBUG"))?;
+            fd.set_guest_debug(&kvm_guest_debug::default()).map_err(ioctl_failed("KVM_SET_GUEST_DEBUG"))?;
         }
         Ok(())
     }
