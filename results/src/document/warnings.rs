@@ -379,22 +379,14 @@ mod tests {
         }
         assert!(CAVEATS.iter().all(|(own, _)| texts().any(|(code, ..)| code == *own)), "a count has no text");
         // Each part of a text's sum is a count by itself.
-        let is_summed = |code| CAVEATS.iter().all(|(own, _)| *own != code);
-        for (code, key, _) in texts().filter(|(code, ..)| is_summed(*code)) {
-            for part in key.split('+') {
-                let mut document = fixture::document(2);
-                let own = &mut document.arms[0].own;
-                let linux = own.linux.insert(crate::document::LinuxArm::default());
-                linux.perf_records = ["LOST", "LOST_SAMPLES", "THROTTLE"].map(|kind| (kind.to_owned(), 0)).into();
-                let mut planted = serde_json::to_value(&*own).unwrap();
-                match planted.pointer_mut(&format!("/{part}")) {
-                    Some(count) => *count = 1.into(),
-                    // A count of 0 is not written.
-                    None => planted[part] = 1.into(),
-                }
-                *own = serde_json::from_value(planted).unwrap();
-                assert!(collect(&document).iter().any(|one| one.code == code), "{code}: {part}");
-            }
+        let summed = texts().filter(|(code, ..)| CAVEATS.iter().all(|(own, _)| own != code));
+        for (code, part) in summed.flat_map(|(code, key, _)| key.split('+').map(move |part| (code, part))) {
+            let mut document = fixture::document(2);
+            let mut own = serde_json::to_value(&document.arms[0].own).unwrap();
+            own["linux"] = serde_json::to_value(crate::document::LinuxArm::default()).unwrap();
+            *part.split('/').fold(&mut own, |at, name| &mut at[name]) = 1.into();
+            document.arms[0].own = serde_json::from_value(own).unwrap();
+            assert!(collect(&document).iter().any(|one| one.code == code), "{code}: {part}");
         }
     }
 

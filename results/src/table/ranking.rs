@@ -1,6 +1,6 @@
 //! Words of a ranking: ratios, names, what figures are of, and what is said of several things.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::layout;
 use crate::choice::has_figures;
@@ -30,11 +30,15 @@ const MOST_NAMED: usize = 4;
 /// Returns a line `WHAT: WHY` for each reason, of all that have it (what, why); without a name the reason alone. `all`: a line names
 /// all that it is of.
 pub fn by_reason(pairs: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>, all: bool) -> Vec<String> {
-    let mut reasons: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut reasons: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for (what, why) in pairs {
-        reasons.entry(why.into()).or_default().insert(what.into());
+        *reasons.entry(why.into()).or_default().entry(what.into()).or_default() += 1;
     }
-    let line = |(why, what): (String, BTreeSet<String>)| {
+    let line = |(why, what): (String, BTreeMap<String, usize>)| {
+        let often = |(what, times): (String, usize)| {
+            if times > 1 && !what.is_empty() { format!("{what} ({times} times)") } else { what }
+        };
+        let what: Vec<String> = what.into_iter().map(often).collect();
         let most = if all { what.len() } else { MOST_NAMED };
         let more = what.len().saturating_sub(most);
         let more = (more > 0).then(|| format!("{more} more"));

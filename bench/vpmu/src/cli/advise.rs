@@ -202,10 +202,10 @@ fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: V
     if let (Some(first), Form::Text) = (saved, form) {
         print(&format!("saved: {} ({})\n", first.display(), plural(records.len(), "result")))?;
     }
-    // A warning is shown once for all results: of each kind the first.
+    // A warning is shown once for all results: of each kind and arm the first.
     let mut kinds = BTreeSet::new();
     let all = records.iter().flat_map(|record| &record.warnings);
-    let first: Vec<_> = all.filter(|one| kinds.insert(&one.code)).cloned().collect();
+    let first: Vec<_> = all.filter(|one| kinds.insert((&one.code, &one.arm))).cloned().collect();
     table::warnings(&first).for_each(|line| complain(&format!("warning: {line}")));
     Ok(if advice.is_sure { Exit::Done } else { Exit::Inconclusive })
 }

@@ -68,8 +68,7 @@ type Checks = (String, Vec<Checked>, Vec<Target>);
 /// Returns the checks of the userspace vPMU.
 fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     let mut strategies = ready(&args.strategy)?;
-    let amd = args.cpu.iter().find(|cpu| cpu.vendor() == Vendor::Amd);
-    if let Some(cpu) = amd.filter(|_| args.pmu_version != [2, 4]) {
+    if let Some(cpu) = args.cpu.iter().find(|cpu| cpu.vendor() == Vendor::Amd && args.pmu_version != [2, 4]) {
         let remedy = "leave it out, or check Intel's processors apart";
         return Err(Error::usage(format!("--pmu-version is not for --cpu {}", cpu.name()), "it is Intel's", remedy));
     }

@@ -15,11 +15,9 @@ pub(super) fn as_perf_spells(mut args: Vec<OsString>) -> Vec<OsString> {
     }
     let ends = |arg: &OsString| ["--", "payload", "run", "linux"].iter().any(|word| arg == word);
     let Some(first) = args.iter().position(ends) else { return args };
-    let before = &mut args[..=first];
-    if let Some(at) =
-        before.windows(2).position(|two| two[0] == "-z" && two[1].to_string_lossy().parse::<u8>().is_err())
-    {
-        before[at] = "-z1".into();
+    let is_bare = |two: &[OsString]| two[0] == "-z" && two[1].to_string_lossy().parse::<u8>().is_err();
+    if let Some(at) = args[..=first].windows(2).position(is_bare) {
+        args[at] = "-z1".into();
     }
     if args[first] == "--" {
         args.remove(first);

@@ -165,15 +165,12 @@ pub fn run(
         })
     };
     let mut sides = [arm(0), arm(1)];
+    let pairs = spec.pairs.unwrap_or(OPEN_ENDED);
     let experiment = Experiment {
         name: NAME,
         parameters: parameters(spec, &first),
         // Counts are seen to repeat over two pairs.
-        rounds: Rounds {
-            least: 2,
-            duration: Some(spec.duration),
-            ..Rounds::of(spec.pairs.unwrap_or(OPEN_ENDED), spec.seed)
-        },
+        rounds: Rounds { least: 2, duration: Some(spec.duration), ..Rounds::of(pairs, spec.seed) },
     };
     // Nothing of this machine enters the result of a simulation.
     let (own, nowhere) = (&first[1], HostFs::at("/nonexistent"));

@@ -257,13 +257,11 @@ impl Plan {
     /// Returns its rounds.
     pub(super) fn rounds(&self) -> Rounds {
         Rounds {
-            least: 0,
-            rounds: self.parameters.rounds,
             warmup: self.parameters.warmup_rounds,
             session: self.parameters.rounds_per_guest,
             duration: self.duration(),
-            seed: self.seed,
             simulated: self.simulated,
+            ..Rounds::of(self.parameters.rounds, self.seed)
         }
     }
 
