@@ -105,14 +105,19 @@ fn kept(name: &str, found: Middle) -> Result<Middle> {
     Ok(found)
 }
 
-/// Returns the outcome of each case of a document of conformance, but for one that KVM of this release passes in one run and fails in the
-/// next: pitfall 8, which 6.6 mended, fails it in 7 of 20 runs on 6.1.0-50.
+/// Cases of what instructions count: events of the middle host count a clock, in guest mode alone, so that the tool takes them for a
+/// processor's.
+const COUNTS: [&str; 3] = ["amd-instructions", "amd-branches", "amd-rings"];
+
+/// Returns the outcome of each case of a document of conformance but [`COUNTS`], and but for one that KVM of this release passes in one
+/// run and fails in the next: pitfall 8, which 6.6 mended, fails it in 7 of 20 runs on 6.1.0-50.
 pub(super) fn outcomes(release: &str, document: &str) -> Result<Vec<(String, String)>> {
     let document: Value = serde_json::from_str(document).with_context(|| document.to_owned())?;
     let cases = document["runs"][0]["cases"].as_array().context("cases")?;
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let cases = cases.iter().map(|case| (word(&case["case"]), word(&case["outcome"])));
-    Ok(cases.filter(|(case, _)| !release.starts_with("6.1.") || case != "amd-wakes-hlt").collect())
+    let is_told = |case: &str| !COUNTS.contains(&case) && (!release.starts_with("6.1.") || case != "amd-wakes-hlt");
+    Ok(cases.filter(|(case, _)| is_told(case)).collect())
 }
 
 /// Exactly the cases that are known fail, but for chance, and all are reached.
