@@ -13,7 +13,7 @@ use crate::stats::interval::Interval;
 
 /// Difference up to which one strategy is as good as another.
 pub const AS_GOOD: f64 = 0.01;
-/// What one that is as good by its figures may gain on the choice by their intervals: few rounds more would not tell them apart.
+/// One that is as good by its figures may gain so much on the choice by their intervals: few rounds more would not tell them apart.
 pub const ONE_PLACE: f64 = 0.05;
 
 /// Figures of an arm's work by column.

@@ -172,7 +172,7 @@ fn comparisons() {
     table("comparisons", columns, 1, |row, pairs| exits(row, &orders, &planted, pairs));
 }
 
-/// What holds whatever the golden figures become.
+/// These bounds hold whatever the golden figures become.
 #[test]
 fn equal_sides_are_quiet_and_a_tenth_is_found() {
     let (mut alarms, mut found) = (0, 0);

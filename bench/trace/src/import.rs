@@ -37,7 +37,7 @@ const FREE: usize = 1 << 20;
 /// ENABLE of an event select.
 const ENABLE: u64 = 1 << 22;
 
-/// What a tracepoint says of a thread.
+/// An event tells this of a thread by its tracepoint.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// An access to a register of the PMU: its kind, register and value.
@@ -95,7 +95,7 @@ fn events_of(point: &Tracepoint, sample: &Sample, to: &mut Vec<ThreadEvent>) -> 
     Some(())
 }
 
-/// What the whole recording says of a thread that enters a guest, gathered before any row is written.
+/// A thread that enters a guest, as the whole recording tells of it before any row is written.
 #[derive(Clone, Debug, Default)]
 struct Thread {
     tid: u32,

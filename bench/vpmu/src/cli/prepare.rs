@@ -23,7 +23,7 @@ pub(super) type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Pla
 /// A plan with its runner, and the facts of the host that it runs on.
 type Ready = (Plan, Runner, HostFacts, HostFs);
 
-/// Whether a plan is simulated where this host cannot measure it, by how much is said of it.
+/// Says whether a plan is simulated where this host cannot measure it, and how much is said of that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fallback {
     Never,
@@ -32,7 +32,7 @@ pub(super) enum Fallback {
     WithNotice,
 }
 
-/// Where a plan runs.
+/// The place where a plan runs.
 #[derive(Clone, Copy)]
 pub(super) struct On<'a> {
     /// The backend on this host.

@@ -15,7 +15,7 @@ const CONFIGURATION: u32 = 2;
 /// Most messages of a driver that are heard before the thread looks at other work. A driver of ours sends three.
 const MOST_HEARD: usize = 64;
 
-/// What is due after the work: an interrupt for the driver, and further work.
+/// The interrupt that a driver is due after the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Due {
     /// Bits of the interrupt status; 0 for no interrupt.

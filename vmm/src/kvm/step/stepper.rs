@@ -32,7 +32,7 @@ enum State {
     Within(Option<Before>),
 }
 
-/// What is to be done next.
+/// The vCPU does this next.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Step {
     /// The guest's part: it is to be entered, or its exit is to be handled.

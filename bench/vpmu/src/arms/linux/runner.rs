@@ -71,13 +71,13 @@ pub fn runner(options: &LinuxGuestOptions, plan: &mut Plan) -> Result<Runner, Er
     }))
 }
 
-/// What all guests share.
+/// All guests share this.
 struct Shared {
     host: Host,
     kernel: Kernel,
     /// The machine, without what stands behind an arm's counters.
     plan: LinuxPlan,
-    /// What is recorded.
+    /// The document records these.
     parameters: Parameters,
 }
 
