@@ -13,7 +13,7 @@ use crate::document::{Arm, Record};
 use crate::metric::EXIT_PATH;
 use crate::paired::groups::groups;
 use crate::stats::jackknife::{Estimate, known, over_groups};
-use crate::stats::mean;
+use crate::stats::{mean, median};
 use crate::verdict::Limits;
 
 /// All host operations of a PMI.
@@ -107,27 +107,44 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
     }
     let names: BTreeSet<&String> = sides.iter().flatten().flat_map(|work| work.counts.keys()).collect();
     let count = |work: &Work, name: &str| work.counts.get(name).copied().unwrap_or(0.0);
-    let repeats = |works: &Vec<Work>, name: &&String| {
-        let same = |name: &&String| works.iter().all(|work| is_same(count(work, name), count(&works[0], name)));
+    // The count that a side repeats.
+    let usual = |works: &Vec<Work>, name: &&String| {
+        let of = |name: &&String| -> Vec<f64> { works.iter().map(|work| count(work, name)).collect() };
+        let have = |counts: &[f64], one| counts.iter().filter(|count| is_same(**count, one)).count();
         if pair.turns {
-            // They are many: one kind repeats although another does not.
-            return works.len() > 1 && same(name);
+            // They are many: one kind repeats although another does not, and in most turns although the host disturbed some.
+            let counts = of(name);
+            return median(&counts).filter(|usual| works.len() > 1 && 2 * have(&counts, *usual) > works.len());
         }
         // Two runs with the same operations show that they repeat; of one they must be a whole number a round.
-        (works.len() > 1 || works[0].even) && works.iter().all(|work| work.repeats) && names.iter().all(same)
+        let same = |name: &&String| have(&of(name), count(&works[0], name)) == works.len();
+        let repeats =
+            (works.len() > 1 || works[0].even) && works.iter().all(|work| work.repeats) && names.iter().all(same);
+        repeats.then(|| count(&works[0], name))
     };
     let operations: Both<Vec<Level>> =
         sides.each_ref().map(|works| works.iter().map(|work| (work.started, work.operations)).collect());
     let row = |name: &&String| {
-        let [base_repeats, new_repeats] = sides.each_ref().map(|works| repeats(works, name));
-        let levels = sides.each_ref().map(|works| {
-            let value = works.iter().map(|work| count(work, name)).sum::<f64>() / works.len() as f64;
-            SideLevel { value: Some(value), n: works.iter().map(|work| work.rounds).sum(), runs: works.len() }
-        });
+        let usual = sides.each_ref().map(|works| usual(works, name));
+        let has = |side: usize| {
+            let other = usual[1 - side];
+            other.is_some_and(|other| sides[side].iter().any(|work| is_same(count(work, name), other)))
+        };
+        let level = |side: usize| {
+            let (works, runs) = (&sides[side], sides[side].len());
+            let mean = works.iter().map(|work| count(work, name)).sum::<f64>() / runs as f64;
+            SideLevel { value: usual[side].or(Some(mean)), n: works.iter().map(|work| work.rounds).sum(), runs }
+        };
+        let levels = [level(0), level(1)];
         let [base, new] = levels.map(|level| level.value.unwrap_or_default());
         let (share, least) = SPORADIC;
         let extra = (new - base).abs() * sides[1].iter().map(|work| work.pmis).sum::<f64>();
-        let exact = base_repeats && (new_repeats || !pair.turns && extra >= least.max(share * levels[1].n as f64));
+        let exact = match usual {
+            // What some turn of the other side has, too, may be the host's.
+            [Some(_), Some(_)] => is_same(base, new) || !has(0) && !has(1),
+            [Some(_), None] => !pair.turns && extra >= least.max(share * levels[1].n as f64),
+            [None, _] => false,
+        };
         let is_judged = **name == OPERATIONS && levels.iter().all(|level| level.value > Some(0.0));
         let of_runs = || {
             let between = BETWEEN * sides.iter().map(|works| 1.0 / works.len() as f64).sum::<f64>().sqrt();

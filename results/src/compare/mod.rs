@@ -333,6 +333,16 @@ mod tests {
         let found = of(&|side, _| 7240 + side as u64);
         assert_eq!((operations(&found), found.exit), (Verdict::Slower, 1));
         assert!(found.verdict.contains("regression: same time, 0.0"), "{}", found.verdict);
+        // The host disturbs some turns; what both sides have in turns is no build's.
+        let disturbed = |more: u64| {
+            move |side: usize, pair: u64| 7240 + more * side as u64 + if pair % 5 < 2 { 13 * pair } else { 0 }
+        };
+        assert_eq!(
+            (operations(&of(&disturbed(0))), operations(&of(&disturbed(1)))),
+            (Verdict::NoChange, Verdict::Slower)
+        );
+        let mixed = |side: usize, pair: u64| 7240 + u64::from((pair + 2 * side as u64) % 5 < 2 + side as u64);
+        assert_eq!(operations(&of(&mixed)), Verdict::NotJudged);
         let noisy = |more: u64| move |side: usize, pair: u64| 40_000 + pair * 37 % 13 * 60 + more * side as u64;
         assert_eq!((operations(&of(&noisy(0))), operations(&of(&noisy(4000)))), (Verdict::NotJudged, Verdict::Slower));
     }
