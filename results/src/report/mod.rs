@@ -103,7 +103,7 @@ fn kind(index: usize, group: &[&Record], only: bool) -> Result<Section, Error> {
         figures: answer.into_iter().collect(),
         parts,
         folds: [all, plots].into_iter().filter(|fold| !(fold.figures.is_empty() && fold.parts.is_empty())).collect(),
-        ..Section::new(&format!("results-{}", index + 1), &group::title(shown), if index == 0 { "Answers" } else { "" })
+        ..Section::new(&format!("results-{}", index + 1), &group::title(shown), if index == 0 { "Results" } else { "" })
     })
 }
 
