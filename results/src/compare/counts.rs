@@ -156,7 +156,8 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
                 ..found
             }
         };
-        let found = || if pair.turns { in_turns(&operations, pair) } else { Some(of_runs()) };
+        // Few pairs do not show how turns differ; how runs do is known.
+        let found = || Some(in_turns(&operations, pair).filter(|_| pair.turns).unwrap_or_else(of_runs));
         Row::of_counts((arm, name), limits, levels, exact, (is_judged && !exact).then(found).flatten())
     };
     names.iter().map(row).collect()
