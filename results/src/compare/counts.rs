@@ -21,10 +21,11 @@ pub(super) const OPERATIONS: &str = "operations/PMI";
 /// What differs between two runs' counts that do not repeat, standard deviation of a logarithm: six runs of the development host
 /// with ten events, at loads of 4 to 7, differ by 1.8 to 2.1 %.
 const BETWEEN: f64 = 0.025;
-/// Share of a difference in exits for a PMI, a logarithm, by which operations for a PMI may differ alike. Both are the tick's: between
-/// loads of 3 and 10 ten events have 37 to 41 % more exits, and 17 to 20 % more operations.
-const OF_EXITS: f64 = 0.5;
-/// Most such difference that is the host's, a logarithm.
+/// Share of a difference in exits for a PMI, a logarithm, by which operations for a PMI differ alike, and how unsure it is. Both are the
+/// tick's: 26 pairs of turns at a load of 9 give 0.57 with `reuse` and 0.68 with `gate`, a planted tenth more 0.53 and 0.49. At the same
+/// exits operations differ by 1.7 to 2.6 % from turn to turn, else by 6 %.
+const OF_EXITS: (f64, f64) = (0.5, 0.15);
+/// Most such difference that is the host's, a logarithm: between loads of 3 and 10 exits differ by 37 to 41 %.
 const MOST_EXITS: f64 = 0.35;
 /// Share of the rounds in which one operation too many is a build's, where the other side's rounds repeat, and the least number of
 /// them: at a load of 10 one or two rounds of a hundred have some.
@@ -122,8 +123,13 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
             (works.len() > 1 || works[0].even) && works.iter().all(|work| work.repeats) && names.iter().all(same);
         repeats.then(|| count(&works[0], name))
     };
-    let operations: Both<Vec<Level>> =
-        sides.each_ref().map(|works| works.iter().map(|work| (work.started, work.operations)).collect());
+    let exits = sides.each_ref().map(|works| works.iter().map(|work| work.exits).sum::<f64>() / works.len() as f64);
+    let apart = |exits_of: f64| (exits_of - exits[0]).clamp(-MOST_EXITS, MOST_EXITS);
+    // At the exits of BASE.
+    let operations: Both<Vec<Level>> = sides.each_ref().map(|works| {
+        let of = |work: &Work| work.operations.value - OF_EXITS.0 * apart(work.exits);
+        works.iter().map(|work| (work.started, Estimate { value: of(work), ..work.operations })).collect()
+    });
     let row = |name: &&String| {
         let usual = sides.each_ref().map(|works| usual(works, name));
         let has = |side: usize| {
@@ -148,13 +154,8 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
         let is_judged = **name == OPERATIONS && levels.iter().all(|level| level.value > Some(0.0));
         let of_runs = || {
             let between = BETWEEN * sides.iter().map(|works| 1.0 / works.len() as f64).sum::<f64>().sqrt();
-            let [base, new] =
-                sides.each_ref().map(|works| works.iter().map(|work| work.exits).sum::<f64>() / works.len() as f64);
             let found = of_few(&operations, false);
-            Change {
-                log: found.log.less(&known(between.hypot(OF_EXITS * (new - base).clamp(-MOST_EXITS, MOST_EXITS)))),
-                ..found
-            }
+            Change { log: found.log.less(&known(between.hypot(OF_EXITS.1 * apart(exits[1])))), ..found }
         };
         // Few pairs do not show how turns differ; how runs do is known.
         let found = || Some(in_turns(&operations, pair).filter(|_| pair.turns).unwrap_or_else(of_runs));
