@@ -71,8 +71,9 @@ fn in_sequence(sides: &Both<Vec<Level>>) -> Change {
     Change { log, base, blocks: 0 }
 }
 
-/// Computes the change of few runs. Simulated runs do not differ beyond what their rounds show.
-pub(super) fn of_few(runs: &Both<Vec<Level>>, simulated: bool) -> Change {
+/// Computes the change of few runs, of which it is known how they differ; `None`: they do not beyond what their rounds show, as simulated
+/// ones.
+pub(super) fn of_few(runs: &Both<Vec<Level>>, known_between: Option<Estimate>) -> Change {
     let sides = runs.each_ref().map(|runs| Estimate::mean(runs.iter().map(|(_, run)| *run)));
     let [n, m] = runs.each_ref().map(|runs| runs.len() as f64);
     // The squares of what runs differ by beyond their own errors.
@@ -81,11 +82,11 @@ pub(super) fn of_few(runs: &Both<Vec<Level>>, simulated: bool) -> Change {
         (squares - (n - 1.0) * n * side.error.powi(2)).max(0.0)
     };
     let (freedom, squares) = (n + m - 2.0, seen(&runs[0], n, &sides[0]) + seen(&runs[1], m, &sides[1]));
-    let Estimate { error, freedom: usual, .. } = BETWEEN_RUNS;
+    let Estimate { error, freedom: usual, .. } = known_between.unwrap_or(BETWEEN_RUNS);
     let pooled = (usual * error.powi(2) + squares) / (usual + freedom);
     // Hosts that show more are believed.
     let variance = if freedom > 0.0 { pooled.max(squares / freedom) } else { pooled };
-    let error = if simulated { 0.0 } else { (variance * (1.0 / n + 1.0 / m)).sqrt() };
+    let error = if known_between.is_none() { 0.0 } else { (variance * (1.0 / n + 1.0 / m)).sqrt() };
     let between = Estimate { freedom: usual + freedom, ..known(error) };
     Change { log: sides[1].less(&sides[0]).less(&between), base: sides[0].value, blocks: 0 }
 }
@@ -101,7 +102,7 @@ pub(super) fn of_arm(sides: &Both<Vec<Run>>, pair: &Pair<'_>) -> Option<Change> 
         return in_turns(&many, pair).or_else(|| Some(in_sequence(&many)));
     }
     let runs = levels(|run| log(&run.pairs));
-    runs.iter().all(|side| !side.is_empty()).then(|| of_few(&runs, pair.simulated()))
+    runs.iter().all(|side| !side.is_empty()).then(|| of_few(&runs, Some(BETWEEN_RUNS).filter(|_| !pair.simulated())))
 }
 
 /// Returns the change of the mean logarithm of all arms' times, and whether it is judged: where the runs were taken in turns, or
@@ -123,7 +124,7 @@ pub(super) fn of_all(arms: &[&Sample], pair: &Pair<'_>) -> Option<(Change, bool)
         runs.into_values().map(|(started, all)| (started, mean(all))).collect()
     });
     let found = in_turns(&sides, pair).map(|found| (found, true));
-    found.or_else(|| sides.iter().all(|side| !side.is_empty()).then(|| (of_few(&sides, true), simulated)))
+    found.or_else(|| sides.iter().all(|side| !side.is_empty()).then(|| (of_few(&sides, None), simulated)))
 }
 
 #[cfg(test)]
@@ -135,7 +136,7 @@ mod tests {
         let run = |value: f64| Estimate { value, error: 0.001, freedom: 9.0 };
         let of = |base: &[f64], new: &[f64]| {
             let side = |values: &[f64]| values.iter().map(|value| (0, run(*value))).collect::<Vec<_>>();
-            of_few(&[side(base), side(new)], false).log
+            of_few(&[side(base), side(new)], Some(BETWEEN_RUNS)).log
         };
         let one = of(&[0.1], &[0.15]);
         assert!((one.value - 0.05).abs() < 1e-12 && (one.error.powi(2) - 2.0 * (9e-6 + 1e-6)).abs() < 1e-12, "{one:?}");
@@ -144,7 +145,7 @@ mod tests {
         // The mean of the sides' variances over their number of runs, and nothing less.
         let wild = of(&[0.0, 0.1], &[0.0, 0.1]);
         assert!((wild.error.powi(2) - 0.005).abs() < 1e-12, "{wild:?}");
-        let exact = of_few(&[vec![(0, run(0.1))], vec![(0, run(0.1))]], true).log;
+        let exact = of_few(&[vec![(0, run(0.1))], vec![(0, run(0.1))]], None).log;
         assert!((exact.error.powi(2) - 2e-6).abs() < 1e-15, "no host disturbs a simulation: {exact:?}");
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Change, Level, in_turns, of_few};
+use super::change::{Change, Level, of_few};
 use super::group::{Both, Pair, SIDES};
 use super::row::{Question, Row, SideLevel, is_same};
 use crate::document::{Arm, Record};
@@ -18,13 +18,12 @@ use crate::verdict::Limits;
 
 /// All host operations of a PMI.
 pub(super) const OPERATIONS: &str = "operations/PMI";
-/// What differs between two runs' counts that do not repeat, standard deviation of a logarithm: six runs of the development host
-/// with ten events, at loads of 4 to 7, differ by 1.8 to 2.1 %.
-const BETWEEN: f64 = 0.025;
-/// Share of a difference in exits for a PMI, a logarithm, by which operations for a PMI differ alike, and how unsure it is. Both are the
-/// tick's: 26 pairs of turns at a load of 9 give 0.57 with `reuse` and 0.68 with `gate`, a planted tenth more 0.53 and 0.49. At the same
-/// exits operations differ by 1.7 to 2.6 % from turn to turn, else by 6 %.
-const OF_EXITS: (f64, f64) = (0.5, 0.15);
+/// How operations for a PMI differ from run to run at the same exits: with ten events 20 default runs at loads to 10 show standard
+/// deviations of a logarithm of 0.5 to 1.2 %, turns of `ab` 1.3 to 2 %.
+const BETWEEN: Estimate = Estimate { value: 0.0, error: 0.015, freedom: 10.0 };
+/// Share of a difference in exits for a PMI, a logarithm, by which operations for a PMI differ alike, as both follow the tick, and how
+/// unsure it is: the same runs give 0.4 to 0.7. Not at the same exits they differ by 4 to 6 %.
+const OF_EXITS: (f64, f64) = (0.5, 0.25);
 /// Most such difference that is the host's, a logarithm: between loads of 3 and 10 exits differ by 37 to 41 %.
 const MOST_EXITS: f64 = 0.35;
 /// Share of the rounds in which one operation too many is a build's, where the other side's rounds repeat, and the least number of
@@ -58,7 +57,7 @@ struct Work {
     repeats: bool,
     /// Its operations of each kind could be the same in each round.
     even: bool,
-    /// Logarithm of its operations, with the error that its rounds' exits show.
+    /// Logarithm of its operations, with the error that its rounds' exits leave at given exits.
     operations: Estimate,
     pmis: f64,
     /// Logarithm of its exits for a PMI.
@@ -83,7 +82,7 @@ impl Work {
         let spread = (logs.len() == guests.len()).then(|| over_groups(&logs, &groups(&guests).group, mean)).flatten();
         let exits = mean(&logs)?;
         let value = counts[OPERATIONS].max(f64::MIN_POSITIVE).ln();
-        let operations = spread.map(|spread| Estimate { value, ..spread })?;
+        let operations = spread.map(|spread| Estimate { value, error: OF_EXITS.1 * spread.error, ..spread })?;
         let even = arm.own.host_ops.values().all(|op| op.count.is_multiple_of(nmis.len() as u64));
         let pmis = nmis.iter().sum::<u64>() as f64;
         Some(Self { started, counts, repeats, pmis, even, operations, exits, rounds: nmis.len() })
@@ -152,14 +151,11 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
             [None, _] => false,
         };
         let is_judged = **name == OPERATIONS && levels.iter().all(|level| level.value > Some(0.0));
-        let of_runs = || {
-            let between = BETWEEN * sides.iter().map(|works| 1.0 / works.len() as f64).sum::<f64>().sqrt();
-            let found = of_few(&operations, false);
-            Change { log: found.log.less(&known(between.hypot(OF_EXITS.1 * apart(exits[1])))), ..found }
+        let found = || {
+            let found = of_few(&operations, Some(BETWEEN));
+            Change { log: found.log.less(&known(OF_EXITS.1 * apart(exits[1]))), ..found }
         };
-        // Few pairs do not show how turns differ; how runs do is known.
-        let found = || Some(in_turns(&operations, pair).filter(|_| pair.turns).unwrap_or_else(of_runs));
-        Row::of_counts((arm, name), limits, levels, exact, (is_judged && !exact).then(found).flatten())
+        Row::of_counts((arm, name), limits, levels, exact, (is_judged && !exact).then(found))
     };
     names.iter().map(row).collect()
 }

@@ -54,7 +54,8 @@ pub enum Over {
 /// One side of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SideLevel {
-    /// Ratio to the reference arm in paired rounds; of all arms, and of turns, the time in ns; the count for a PMI or a sample.
+    /// Ratio to the reference arm in paired rounds; of all arms, and of turns, the time in ns; the count for a PMI or a sample, of NEW's
+    /// operations that do not repeat at the exits of BASE.
     pub value: Option<f64>,
     /// Rounds; 0: the side has none.
     pub n: usize,
