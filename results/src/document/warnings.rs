@@ -302,11 +302,6 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_result_has_no_caveat() {
-        assert!(codes(|_| {}).is_empty());
-    }
-
-    #[test]
     fn every_name_in_a_text_has_a_value() {
         let document = fixture::document(2);
         let fill = |text: &str, n| message(text, n, &document.arms[0], &document);
