@@ -86,14 +86,13 @@ fn what(parameters: &Any) -> Any {
 /// The experiment and its main parameters, for people.
 pub fn group_label(record: &Record) -> String {
     let mut parts = vec![record.experiment.clone()];
+    let sized = |name: &str, unit: &str| record.size(name).map(|n| plural(n as usize, unit));
     if record.parameter("workload").is_none() {
-        for (name, unit) in [("events", "event"), ("cpus", "CPU")] {
-            parts.extend(record.size(name).and_then(|n| usize::try_from(n).ok()).map(|n| plural(n, unit)));
-        }
+        parts.extend([sized("events", "event"), sized("cpus", "CPU")].into_iter().flatten());
         parts.extend(record.parameter("mode"));
     }
     parts.extend(["workload", "backend"].into_iter().filter_map(|name| record.parameter(name)));
-    parts.extend(record.parameter("vcpus").map(|vcpus| format!("{vcpus} vCPU{}", if vcpus == "1" { "" } else { "s" })));
+    parts.extend(sized("vcpus", "vCPU"));
     parts.extend(record.parameter("cpu").filter(|cpu| other_cpu(cpu).is_some()));
     parts.join(", ")
 }
