@@ -107,11 +107,10 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let (with, results): (Vec<&Record>, Vec<ResultRanking>) = own.into_iter().unzip();
     let at_most = results.iter().map(|one| one.at_most(&choice)).fold(1.0, f64::max);
     let counts = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts));
-    let absent: Vec<[u64; 2]> =
-        counts.map(|all| [all.pmis_absent, all.nmis]).filter(|[absent, _]| *absent > 0).collect();
-    let forbid = absent.iter().any(|[absent, taken]| absent.saturating_mul(ABSENT) > *taken);
+    let absent = counts.map(|all| [all.pmis_absent, all.nmis]).filter(|[absent, _]| *absent > 0);
+    let absent = absent.fold([0; 2], |sum: [u64; 2], one| [0, 1].map(|at| sum[at].saturating_add(one[at])));
     let any_open = left_out.iter().any(|one| one.is_open);
-    let sureness = sureness(&with, (&as_good, &open), any_open, (&absent, forbid));
+    let sureness = sureness(&with, (&as_good, &open), any_open, absent);
     let is_sure = sureness.starts_with(SURE);
     let said = vec![take(&with, chosen, &as_good, at_most), sureness];
     Ok(Advice { choice, is_sure, said, strategies, results, left_out })
@@ -171,12 +170,15 @@ fn sureness(
     own: &[&Record],
     (as_good, open): (&[&Ranked], &[&Ranked]),
     any_open: bool,
-    (absent, forbid): (&[[u64; 2]], bool),
+    [absent, taken]: [u64; 2],
 ) -> String {
-    let mut cut = own.iter().filter(|record| record.status != Status::Complete).map(|record| place(record)).peekable();
+    let cut = own.iter().filter(|record| record.status != Status::Complete);
     let of_them =
         if as_good.is_empty() { String::new() } else { format!(", one that is as good {} %", ONE_PLACE * 100.0) };
-    let [absent, taken] = [0, 1].map(|at| absent.iter().map(|counts| counts[at]).fold(0, u64::saturating_add));
+    let is_little = absent.saturating_mul(ABSENT) <= taken;
+    let missed = format!("under it {absent} PMIs of a trace did not come beside {taken}");
+    let mut doubts: Vec<String> = cut.map(|record| format!("{} was not run to its end", place(record))).collect();
+    doubts.extend((!is_little).then(|| format!("{missed}, more than one in {ABSENT}")));
     let may = format!("not sure: {} may be as good; ", names(open));
     let mut parts = vec![match own.iter().find_map(|record| record.host.model_percent) {
         Some([low, high]) if !open.is_empty() => {
@@ -184,7 +186,7 @@ fn sureness(
         }
         None if !open.is_empty() => may + "more rounds, or a longer --duration, may tell",
         _ if any_open => "not sure: what is left out may change it".to_owned(),
-        _ if forbid || cut.peek().is_some() => "not sure".to_owned(),
+        _ if !doubts.is_empty() => format!("not sure: {}", std::mem::take(&mut doubts).join("; ")),
         _ => {
             let least = AS_GOOD * 100.0;
             format!("{SURE}no other can have a worst ratio that is more than {least} % smaller{of_them}")
@@ -198,8 +200,7 @@ fn sureness(
         stand_in => stand_in.map(|_| "on hardware events"),
     };
     parts.extend(elsewhere.map(|place| format!("{place} another may be the fastest")));
-    parts.extend((absent > 0).then(|| format!("under it {absent} PMIs of a trace did not come beside {taken}")));
-    parts.extend(cut.map(|place| format!("{place} was not run to its end")));
+    parts.extend(doubts.into_iter().chain((absent > 0 && is_little).then_some(missed)));
     parts.join("; ")
 }
 
@@ -454,7 +455,7 @@ mod tests {
         assert!(found.is_sure && text.contains("; under it 3 PMIs of a trace did not come beside 3000"), "{text}");
         record.arms[1].own.counts.pmis_absent = 4;
         let (found, text) = answer(&[&record]);
-        assert!(!found.is_sure && text.contains("\nnot sure; ") && text.contains("; under it 4 PMIs"), "{text}");
+        assert!(!found.is_sure && text.contains("\nnot sure: under it 4 PMIs of a trace did not come"), "{text}");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum Exit {
     Host,
     /// Neither a regression nor a pass, for `git bisect run`, which skips the commit.
     CannotTell,
+    /// What no commit mends, for `git bisect run`, which stops.
+    StopsBisection,
     /// A bug of this program; EX_SOFTWARE of sysexits(3).
     Internal,
     /// A program in a guest ended with this status, which becomes this program's.
@@ -40,6 +42,7 @@ impl Exit {
             Self::Host => 4,
             Self::Internal => 70,
             Self::CannotTell => 125,
+            Self::StopsBisection => 128,
             Self::Guest(status) => status,
         }
     }

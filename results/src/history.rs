@@ -168,14 +168,8 @@ impl Order {
 /// Exit 2 if nothing that was asked for is there.
 pub fn history(source: &str, records: &[Record], request: &CompareSpec, order: &Order) -> Result<History, Error> {
     let (ordered, note) = order.of(records);
-    let mut groups: BTreeMap<(String, &str), Vec<&Record>> = BTreeMap::new();
-    for (key, records) in grouped(ordered) {
-        for record in records {
-            // The sides of `ab` met one host, whichever that was.
-            let class = if record.parameters.contains_key("new") { "" } else { &record.host.class };
-            groups.entry((key.clone(), class)).or_default().push(record);
-        }
-    }
+    // The sides of `ab` met one host, whichever that was.
+    let groups = grouped(ordered, |one| if one.parameters.contains_key("new") { "" } else { &one.host.class });
     let mut wanted = Vec::new();
     for group in groups.values() {
         let mut seen = BTreeSet::new();

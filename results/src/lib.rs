@@ -23,12 +23,13 @@
 //!
 //! # Reading a result
 //! ```
+//! use results::document::Any;
 //! use results::metric::NMI_HANDLER;
 //! use results::read;
 //! use std::path::Path;
 //!
 //! let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("baselines/development-host");
-//! let record = read::record(&folder.join("nmi-latency.json"))?;
+//! let record = read::document::<Any>(&folder.join("nmi-latency.json"))?;
 //! let floor = record.arm("floor").and_then(|arm| arm.metric(&NMI_HANDLER)).expect("the floor's figure");
 //! let reuse = record.arm("reuse").and_then(|arm| arm.metric(&NMI_HANDLER)).expect("the figure of reuse");
 //! assert!(reuse.p50 >= floor.p50 / 2);

@@ -34,8 +34,13 @@ pub fn fault(text: &str, error: &toml::de::Error) -> String {
     format!("line {line}: {message}{nearest}")
 }
 
+/// How names of processors begin, and their short forms in names of guests' processors and of models.
+const PROCESSORS: [(&str, &str); 3] = [("cascade", "clx"), ("ice", "icx"), ("sapphire", "spr")];
+
 /// Finds the first of `known` that begins with `name`, else the one that is most like it, if any is.
 pub fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    let name = PROCESSORS.iter().find(|(whole, _)| lower.starts_with(whole)).map_or(name, |(_, short)| short);
     if let Some(longer) = known.clone().find(|known| !name.is_empty() && known.starts_with(name)) {
         return Some(longer);
     }

@@ -1,7 +1,6 @@
 //! Reading documents back. A file is not trusted: what is wrong with it is an error in one line that names the file.
 //!
-//! [`record`] reads a document of any experiment, [`document`] one with its experiment's own types. Both are the types' own derived
-//! reader, and make the same checks. [`gather`] reads a file, a folder, or the baseline of that name. What is no sound result in a
+//! [`document`] reads a document of any experiment, or one with its experiment's own types: these have a derived reader. [`gather`] reads a file, a folder, or the baseline of that name. What is no sound result in a
 //! folder is left out beside those that are, and named; nothing is passed without it ([`ends`]) unless it is [foreign](is_foreign).
 
 use std::collections::BTreeSet;
@@ -28,18 +27,10 @@ pub const MAX_DOCUMENTS: usize = 20_000;
 /// Longest name of a baseline.
 const MAX_NAME: usize = 64;
 
-/// Reads and checks one document of any experiment.
+/// Reads and checks one document, as one of any experiment ([`Record`]) or with the types of its own.
 ///
 /// # Errors
-/// Exit 2: unreadable, too large, no result of this version, or contradicting itself.
-pub fn record(path: &Path) -> Result<Record, Error> {
-    document(path)
-}
-
-/// Reads and checks one document with the types of its experiment.
-///
-/// # Errors
-/// Returns the errors of [`record`], and a document of another experiment.
+/// Exit 2: unreadable, too large, no result of this version, of another experiment, or contradicting itself.
 pub fn document<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
     of_file(path, open::named(path, MAX_DOCUMENT))
 }
@@ -177,7 +168,7 @@ pub fn gather(source: &Path) -> Result<Found, Error> {
         let remedy = "give the path of a result or of a folder; with -o DIR a baseline is DIR/baselines/NAME";
         Err(Error::usage(format!("cannot use {}", source.display()), why, remedy))
     } else {
-        Ok(Found { records: vec![record(source)?], ..Found::default() })
+        Ok(Found { records: vec![document(source)?], ..Found::default() })
     }
 }
 
@@ -195,7 +186,7 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     if paths.is_empty() { Err(refuse(dir.display(), "it has no .json in it")) } else { Ok(paths) }
 }
 
-/// Every sound document of a folder ([`files`]), in the order of their start, each read as by [`record`] and once. Runs of one
+/// Every sound document of a folder ([`files`]), in the order of their start, each read as by [`document`] and once. Runs of one
 /// simulation are equal to the byte: one of them is all of them.
 ///
 /// # Errors
@@ -301,7 +292,7 @@ mod tests {
         let changes = changes.into_iter().map(|(needle, change)| (changed(change), needle));
         for (text, needle) in changes.chain(texts) {
             let (_dir, path) = written(&text);
-            let error = record(&path).unwrap_err();
+            let error = document::<crate::document::Any>(&path).unwrap_err();
             let line = error.to_string();
             assert!(
                 error.exit.code() == 2 && line.contains("x.json") && line.contains(needle),

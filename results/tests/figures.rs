@@ -110,7 +110,7 @@ fn pages_and_picture_are_those_of_the_documents() {
         let new = filled(&mut known, &old).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         (path, old, new)
     });
-    let record = read::record(&file(PICTURE.1)).unwrap();
+    let record = read::document(&file(PICTURE.1)).unwrap();
     let svg = export::ALL.into_iter().find(|format| format.name == "svg").unwrap();
     let drawn = export::export(svg, &[record]).unwrap();
     let path = root().join(PICTURE.0);

@@ -202,7 +202,7 @@ mod tests {
         let found = indexed(dir);
         assert_eq!((found.warning, found.bad.len()), (None, 0));
         let direct = |(path, labels): (PathBuf, Labels)| {
-            Run::of(&read::record(&dir.join(&path)).unwrap(), path.to_str().unwrap(), labels)
+            Run::of(&read::document(&dir.join(&path)).unwrap(), path.to_str().unwrap(), labels)
         };
         let mut direct: Vec<Run> = documents(dir).into_iter().map(direct).collect();
         direct.sort_by(|a, b| (a.started_unix, &a.file).cmp(&(b.started_unix, &b.file)));

@@ -79,7 +79,7 @@ impl Run {
             started_unix: record.started_unix,
             wall_ns: record.wall_ns,
             setting: group_label(record),
-            key: serde_json::to_string(&group_key(record)).unwrap_or_default(),
+            key: group_key(record, &[]),
             backend: record.parameter("backend").unwrap_or_default(),
             stand_in: record.arms.iter().any(|arm| arm.stand_in),
             host: record.host.name.clone().unwrap_or_default(),

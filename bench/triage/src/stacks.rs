@@ -86,7 +86,7 @@ impl Folded {
         let Losses { lost, damaged, throttled } = losses;
         let mut line = vec![format!("{rate}, {lost} lost")];
         line.extend((damaged > 0).then(|| format!("{damaged} not readable")));
-        line.extend((throttled > 0).then(|| format!("throttled {throttled} times by the kernel")));
+        line.extend((throttled > 0).then(|| format!("throttled by the kernel: {throttled}")));
         let whole = (samples > 0).then(|| format!("; {} of the chains are complete", share(self.complete)));
         notes.push(line.join(", ") + &whole.unwrap_or_default());
         notes.extend(self.broken.iter().take(STACKS).map(|(at, count)| format!("{count} chains are broken at {at}")));

@@ -26,9 +26,7 @@ const FACTS: [(&str, Fact); 14] = [
     ("host class", |r| r.host.class.clone()),
     ("model's constants", |r| shown(r.host.model.as_ref())),
     ("CPU", |r| shown(r.host.cpu_model.as_ref())),
-    ("CPU signature", |r| {
-        r.host.cpu_signature.map_or_else(|| "unknown".to_owned(), |all| all.map(|n| n.to_string()).join("-"))
-    }),
+    ("CPU signature", |r| shown(r.host.cpu_signature.map(|all| all.map(|n| n.to_string()).join("-")).as_ref())),
     ("microcode", |r| shown(r.host.microcode.as_ref())),
     ("online CPUs", |r| shown(r.host.cpus_online.as_ref())),
     ("kernel", |r| shown(r.host.kernel.as_ref())),

@@ -63,10 +63,17 @@ pub(crate) fn reference<'a>(records: &[&'a Record]) -> Option<&'a String> {
 }
 
 /// Returns the parameters that must be equal for two documents to be comparable.
-pub fn group_key(record: &Record) -> Any {
-    let mut key = what(&record.parameters);
-    key.insert("experiment".to_owned(), record.experiment.clone().into());
-    key
+fn subject(record: &Record) -> Any {
+    let mut subject = what(&record.parameters);
+    subject.insert("experiment".to_owned(), record.experiment.clone().into());
+    subject
+}
+
+/// Returns what comparable documents share, as text, but for the parameters in `without`.
+pub fn group_key(record: &Record, without: &[&str]) -> String {
+    let mut subject = subject(record);
+    subject.retain(|name, _| !without.contains(&name.as_str()));
+    Value::from(subject).to_string()
 }
 
 /// Returns those of parameters that say what is measured. The sides of `ab` are runs with parameters of their own.
@@ -79,23 +86,25 @@ fn what(parameters: &Any) -> Any {
 /// The experiment and its main parameters, for people.
 pub fn group_label(record: &Record) -> String {
     let mut parts = vec![record.experiment.clone()];
+    let sized = |name: &str, unit: &str| record.size(name).map(|n| plural(n as usize, unit));
     if record.parameter("workload").is_none() {
-        for (name, unit) in [("events", "event"), ("cpus", "CPU")] {
-            parts.extend(record.size(name).and_then(|n| usize::try_from(n).ok()).map(|n| plural(n, unit)));
-        }
+        parts.extend([sized("events", "event"), sized("cpus", "CPU")].into_iter().flatten());
         parts.extend(record.parameter("mode"));
     }
     parts.extend(["workload", "backend"].into_iter().filter_map(|name| record.parameter(name)));
-    parts.extend(record.parameter("vcpus").map(|vcpus| format!("{vcpus} vCPU{}", if vcpus == "1" { "" } else { "s" })));
+    parts.extend(sized("vcpus", "vCPU"));
     parts.extend(record.parameter("cpu").filter(|cpu| other_cpu(cpu).is_some()));
     parts.join(", ")
 }
 
-/// Puts together the documents that measured the same.
-pub(crate) fn grouped<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTreeMap<String, Vec<&'a Record>> {
-    let mut groups: BTreeMap<String, Vec<&'a Record>> = BTreeMap::new();
+/// Puts together the documents that measured the same, and are alike in `also`.
+pub(crate) fn grouped<'a>(
+    records: impl IntoIterator<Item = &'a Record>,
+    also: fn(&'a Record) -> &'a str,
+) -> BTreeMap<(&'a str, String), Vec<&'a Record>> {
+    let mut groups = BTreeMap::<_, Vec<&'a Record>>::new();
     for record in records {
-        groups.entry(serde_json::to_string(&group_key(record)).unwrap_or_default()).or_default().push(record);
+        groups.entry((also(record), group_key(record, &[]))).or_default().push(record);
     }
     groups
 }
@@ -124,7 +133,7 @@ pub(super) fn pairs<'a>(
         let (label, sides) = (group_label(last), sides.clone());
         return Ok((vec![Pair { label, sides, reference: None, turns }], false));
     }
-    let [mut bases, mut news] = sides.each_ref().map(|side| grouped(side.iter().copied()));
+    let [mut bases, mut news] = sides.each_ref().map(|side| grouped(side.iter().copied(), |_| ""));
     let mut pairs = Vec::new();
     bases.retain(|key, base| {
         let Some(new) = news.remove(key) else { return true };
@@ -152,7 +161,7 @@ pub(super) fn pairs<'a>(
 
 /// Names a parameter that differs: the workload if it does, and a list, which follows from others, only if nothing else does.
 fn first_difference(a: &Record, b: &Record) -> String {
-    let [one, two] = [a, b].map(group_key);
+    let [one, two] = [a, b].map(subject);
     let unlike = one.keys().chain(two.keys()).filter(|name| one.get(*name) != two.get(*name));
     let is_list = |name: &String| one.get(name).or(two.get(name)).is_some_and(|value| !value.is_string());
     let name = unlike.min_by_key(|name| (*name != "workload", is_list(name)));

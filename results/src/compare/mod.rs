@@ -38,10 +38,6 @@ mod tests {
     use crate::synthetic::{Host, Random};
     use crate::verdict::{Limits, Verdict};
 
-    fn request() -> CompareSpec {
-        CompareSpec::default()
-    }
-
     /// Rounds that differ by some per mille, an outlier among them.
     fn ns(round: u64) -> u64 {
         if round % 7 == 3 { 120_000 } else { 70_000 + round * 37 % 11 * 20 }
@@ -70,7 +66,7 @@ mod tests {
     }
 
     fn of(base: &Record, new: &Record) -> Comparison {
-        compare(("a", one(base)), ("b", one(new)), &request()).unwrap()
+        compare(("a", one(base)), ("b", one(new)), &<_>::default()).unwrap()
     }
 
     fn main<'a>(comparison: &'a Comparison, arm: &str) -> &'a Row {
@@ -215,13 +211,13 @@ mod tests {
             value["host"]["kernel"] = json!("7.0");
         });
         let base = record(20, 5, |_, round| ns(round));
-        let beside = |run: Record| compare(("a", one(&base)), ("b", &[run, other.clone()]), &request()).unwrap();
+        let beside = |run: Record| compare(("a", one(&base)), ("b", &[run, other.clone()]), &<_>::default()).unwrap();
         let found = beside(record(20, 6, |_, round| ns(round + 3)));
         assert_eq!((found.exit, found.unlike.len()), (0, 0), "{}", text(&found));
         let note = "sim:bare-metal, 1 vCPU (1 document): only in NEW, ";
         assert_eq!(found.notes.iter().filter(|one| one.contains(note)).count(), 1, "{:?}", found.notes);
         // Beside it NEW has nothing but BASE's own run.
-        let error = compare(("a", one(&base)), ("b", &[base.clone(), other.clone()]), &request()).unwrap_err();
+        let error = compare(("a", one(&base)), ("b", &[base.clone(), other.clone()]), &<_>::default()).unwrap_err();
         assert!(error.exit == Exit::Inconclusive && error.why.contains("is also in a"), "{error}");
     }
 
@@ -231,12 +227,12 @@ mod tests {
         let by = |list: [&str; 2], request: &CompareSpec| {
             arms("x", &one, &CompareSpec { arms: list.map(str::to_owned).to_vec(), ..request.clone() })
         };
-        let of = |list: [&str; 2]| by(list, &request());
+        let of = |list: [&str; 2]| by(list, &<_>::default());
         let found = of(["recreate", "reuse"]).unwrap();
         assert_eq!(said(&found, "reuse"), (1, Verdict::Slower), "{}", text(&found));
         let exit = found.rows().find(|row| row.metric == "exit_path_ns").unwrap();
         assert_eq!(exit.verdict, Verdict::NotJudged);
-        let asked = CompareSpec { metrics: vec!["exit_path_ns".to_owned()], ..request() };
+        let asked = CompareSpec { metrics: vec!["exit_path_ns".to_owned()], ..<_>::default() };
         assert_eq!(by(["recreate", "reuse"], &asked).unwrap().exit, 1);
         assert_eq!(of(["recreate", "reuse-lazy"]).unwrap().exit, 0);
         assert_eq!(of(["reuse", "recreate"]).unwrap().exit, 0, "faster is no regression");
@@ -260,7 +256,7 @@ mod tests {
             let (mut random, [base, new]) = (Random::new(1), starts);
             let base = side(&host, base.into_iter(), [0.0, 0.0], &mut random);
             let new = side(&host, new.into_iter(), [0.0, 0.1], &mut random);
-            compare(("a", &base), ("b", &new), &request()).unwrap()
+            compare(("a", &base), ("b", &new), &<_>::default()).unwrap()
         };
         let turns = pair([(0..8).map(|n| 100 + 2 * n).collect(), (0..8).map(|n| 101 + 2 * n).collect()]);
         let other = pair([(100..108).collect(), (108..116).collect()]);
@@ -282,7 +278,7 @@ mod tests {
         };
         let [base, new] = [0, 1].map(|side| (0..pairs).map(|pair| turn(side, pair)).collect::<Vec<_>>());
         let metrics = vec!["nmi_handler_ns".to_owned()];
-        let asked = CompareSpec { metrics, turns: true, unlike_hosts_allowed: true, ..request() };
+        let asked = CompareSpec { metrics, turns: true, unlike_hosts_allowed: true, ..<_>::default() };
         compare(("a", &base), ("b", &new), &asked).unwrap()
     }
 
@@ -356,7 +352,7 @@ mod tests {
         let found = of(&base, &other);
         assert_eq!((found.exit, found.unlike.len()), (3, 1));
         assert!(text(&found).contains("unlike: kernel: unknown / 7.0"), "{}", text(&found));
-        let allowed = CompareSpec { unlike_hosts_allowed: true, ..request() };
+        let allowed = CompareSpec { unlike_hosts_allowed: true, ..<_>::default() };
         let of = |new: &Record, allowed| compare(("a", one(&base)), ("b", one(new)), allowed).unwrap();
         assert_eq!(of(&other, &allowed).exit, 1);
         // A gate for any host: a factor of three against the floor.
@@ -376,7 +372,7 @@ mod tests {
         assert!(found.verdict.starts_with("inconclusive: only in BASE: arm recreate; "), "{}", found.verdict);
         let (text, both) = (text(&found), |line: &str| line.starts_with("recreate  "));
         assert!(!text.lines().any(both) && text.contains("one-sided: NEW has no rounds"), "{text}");
-        let only = CompareSpec { arms: vec!["reuse".to_owned()], ..request() };
+        let only = CompareSpec { arms: vec!["reuse".to_owned()], ..<_>::default() };
         let found = compare(("a", one(&base)), ("b", one(&fewer)), &only).unwrap();
         assert_eq!(said(&found, "reuse"), (0, Verdict::NoChange));
     }
@@ -386,17 +382,17 @@ mod tests {
         let base = record(10, 5, |_, round| ns(round));
         let other = with(10, 6, |value| value["parameters"]["workload"] = json!("sampling10/ftest"));
         let next = record(10, 7, |_, round| ns(round));
-        let error = compare(("a", one(&base)), ("b", one(&other)), &request()).unwrap_err();
+        let error = compare(("a", one(&base)), ("b", one(&other)), &<_>::default()).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("workload is single/ftest and sampling10/ftest"));
         for wrong in [
-            CompareSpec { arms: vec!["reues".to_owned()], ..request() },
-            CompareSpec { metrics: vec!["nmi_handler".to_owned()], ..request() },
+            CompareSpec { arms: vec!["reues".to_owned()], ..<_>::default() },
+            CompareSpec { metrics: vec!["nmi_handler".to_owned()], ..<_>::default() },
         ] {
             let error = compare(("a", one(&base)), ("b", one(&next)), &wrong).unwrap_err();
             assert!(error.exit.code() == 2 && error.to_string().contains("there are"), "{error}");
         }
         // Two experiments in a folder are compared each with its own kind; one without a counterpart is said.
-        let found = compare(("a", &[base.clone(), other]), ("b", one(&next)), &request()).unwrap();
+        let found = compare(("a", &[base.clone(), other]), ("b", one(&next)), &<_>::default()).unwrap();
         assert_eq!((found.exit, found.groups.len()), (3, 1));
         assert!(found.notes[0].starts_with("nmi-latency, sampling10/ftest"), "{:?}", found.notes);
     }
@@ -424,7 +420,7 @@ mod tests {
             };
             (0..9).map(run).collect()
         };
-        let found = compare(("a", &side(0)), ("b", &side(5_600)), &request()).unwrap();
+        let found = compare(("a", &side(0)), ("b", &side(5_600)), &<_>::default()).unwrap();
         let change = main(&found, "all arms").change.unwrap();
         assert!((change - 0.026).abs() < 0.002, "{change}");
     }

@@ -8,6 +8,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use crate::document::Record;
 use crate::error::Error;
+use crate::table::layout::plural;
 
 /// Makes a tag's text: the format separates by commas and white space.
 fn tag(name: &str) -> String {
@@ -29,7 +30,7 @@ pub(super) fn text(records: &[Record]) -> Result<String, Error> {
     let (mut bytes, mut serializer) = (Vec::new(), V2DeflateSerializer::new());
     let mut builder = IntervalLogWriterBuilder::new();
     builder
-        .add_comment(&format!("vpmu export of {} results, an interval per arm; values in ns", records.len()))
+        .add_comment(&format!("vpmu export of {}, an interval per arm; values in ns", plural(records.len(), "result")))
         .with_start_time(start)
         .with_base_time(start)
         .with_max_value_divisor(1_000_000.0);

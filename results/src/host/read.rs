@@ -29,7 +29,8 @@ impl HostFacts {
         };
         let flags = field("flags").unwrap_or_default();
         let flag = |name: &str| flags.split_whitespace().any(|f| f == name);
-        let number = |name: &str| field(name)?.parse::<u32>().ok();
+        let number = |name: &str| field(name)?.parse().ok();
+        let signature = || Some([number("cpu family")?, number("model")?, number("stepping")?]);
         let perf_pmus = fs.names("sys/bus/event_source/devices");
         let mounts = fs.text("proc/self/mounts").unwrap_or_default();
         // Below debugfs it is mounted by a look at it.
@@ -40,10 +41,7 @@ impl HostFacts {
             boot: fs.text("proc/sys/kernel/random/boot_id"),
             cpu_vendor: field("vendor_id"),
             cpu_model: field("model name"),
-            cpu_signature: number("cpu family")
-                .zip(number("model"))
-                .zip(number("stepping"))
-                .map(|((family, model), stepping)| [family, model, stepping]),
+            cpu_signature: signature(),
             microcode: field("microcode"),
             virtualized: flag("hypervisor"),
             invariant_tsc: flag("constant_tsc") && flag("nonstop_tsc"),

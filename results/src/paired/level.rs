@@ -34,7 +34,7 @@ pub fn level(arm: &Arm, metric: &str) -> Option<Level> {
         let found = of_parts(&work(arm).into_values().collect::<Vec<_>>())?;
         return Some(Level { ns: found.ratio, interval: found.interval, rounds: found.rounds });
     }
-    let (guests, values) = counting_rounds(arm, metric);
+    let (guests, values): (Vec<_>, Vec<_>) = counting(arm, metric).map(|(round, value)| (round.guest, value)).unzip();
     let ns = median(&values)?;
     Some(Level { ns, interval: median_interval(&values, &guests), rounds: values.len() })
 }
@@ -46,12 +46,7 @@ pub fn heading(metric: &str) -> &'static str {
 
 /// Returns the p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
 pub fn p50(arm: &Arm, metric: &str) -> Option<f64> {
-    median(&counting_rounds(arm, metric).1)
-}
-
-/// Returns guests and values of the rounds that count and have the metric.
-fn counting_rounds(arm: &Arm, metric: &str) -> (Vec<u64>, Vec<f64>) {
-    counting(arm, metric).map(|(round, value)| (round.guest, value)).unzip()
+    median(&counting(arm, metric).map(|(_, value)| value).collect::<Vec<_>>())
 }
 
 /// Returns the interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].

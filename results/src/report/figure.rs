@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::group::{key, shown, title};
+use super::group::{shown, title};
+use crate::compare::group_key;
 use crate::document::{Record, arm_names};
 use crate::error::Error;
 use crate::metric;
@@ -165,11 +166,12 @@ const FOLLOWS: [&str; 4] = ["events", "events_requested", "groups", "workload"];
 pub(super) fn by_parameter(records: &[Record], most: usize) -> Vec<Figure> {
     let of = |(parameter, name): (&'static str, &'static str)| {
         let without = if parameter == "events" { &FOLLOWS[..] } else { &[parameter] };
-        let mut families: BTreeMap<String, BTreeMap<u64, Vec<&Record>>> = BTreeMap::new();
+        let mut families = BTreeMap::<_, BTreeMap<u64, Vec<&Record>>>::new();
         // Elsewhere other events are another workload.
         for record in records.iter().filter(|record| parameter != "events" || record.experiment == "stat-setup") {
             let Some(value) = record.size(parameter) else { continue };
-            families.entry(key(record, without)).or_default().entry(value).or_default().push(record);
+            let of = (&record.host.class, group_key(record, without));
+            families.entry(of).or_default().entry(value).or_default().push(record);
         }
         let figure = |family: BTreeMap<u64, Vec<&Record>>| {
             let places: Vec<(String, &Record)> =

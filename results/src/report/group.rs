@@ -2,26 +2,15 @@
 //! result has one metric for all of its arms; an arm without it has a dash.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::compare::{group_key, group_label};
+use crate::compare::{group_label, grouped};
 use crate::document::{NMI_LATENCY, Record, Status};
 use crate::table::ranking::origin;
 
-/// Returns the key that results of one group share, as those that `compare` compares do, ignoring the parameters in `without`.
-pub(super) fn key(record: &Record, without: &[&str]) -> String {
-    let mut what = group_key(record);
-    what.retain(|name, _| !without.contains(&name.as_str()));
-    format!("{}\n{}", record.host.class, serde_json::to_string(&what).unwrap_or_default())
-}
-
 /// Returns the groups, none of them empty, the oldest result of each first; that of the newest result is the first.
 pub(super) fn groups(records: &[Record]) -> Vec<Vec<&Record>> {
-    let mut by_key: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
-    for record in records {
-        by_key.entry(key(record, &[])).or_default().push(record);
-    }
-    let mut groups: Vec<Vec<&Record>> = by_key.into_values().collect();
+    let mut groups: Vec<Vec<&Record>> = grouped(records, |one| &one.host.class).into_values().collect();
     for group in &mut groups {
         group.sort_by_key(|record| record.started_unix);
     }

@@ -22,16 +22,26 @@ pub struct Estimate {
 impl Estimate {
     /// Returns the 95 % interval.
     pub fn interval(&self) -> Interval {
-        let width = self.error * t_quantile(f64::midpoint(1.0, CONFIDENCE), self.freedom);
+        let width = self.error * self.law().inverse_cdf(f64::midpoint(1.0, CONFIDENCE));
         Interval { low: self.value - width, high: self.value + width }
     }
 
     /// Returns the two-sided p value of "the figure is 0".
     pub fn p(&self) -> f64 {
-        if self.error <= 0.0 {
-            return if self.value == 0.0 { 1.0 } else { 0.0 };
+        match (self.value / self.error).abs() {
+            // 0 without an error.
+            t if t.is_nan() => 1.0,
+            t if t.is_infinite() => 0.0,
+            t => (2.0 * self.law().sf(t)).min(1.0),
         }
-        t_p((self.value / self.error).abs(), self.freedom)
+    }
+
+    /// Returns the law of the figure over its error: Student's t, or the normal one that it comes close to.
+    fn law(&self) -> Box<dyn ContinuousCDF<f64, f64>> {
+        match StudentsT::new(0.0, 1.0, self.freedom.max(1.0)) {
+            Ok(law) if self.freedom < NORMAL => Box::new(law),
+            _ => Box::new(Normal::standard()),
+        }
     }
 
     /// Returns the sum of independent estimates by their weights; its degrees of freedom are Welch and Satterthwaite's.
@@ -62,24 +72,6 @@ impl Estimate {
 
 /// Degrees of freedom from which Student's t is taken as normal: its quantiles differ by less than 0.001.
 const NORMAL: f64 = 5000.0;
-
-/// Returns the upper quantile of Student's t.
-fn t_quantile(q: f64, freedom: f64) -> f64 {
-    if freedom >= NORMAL {
-        return Normal::standard().inverse_cdf(q);
-    }
-    StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(f64::INFINITY, |law| law.inverse_cdf(q))
-}
-
-fn t_p(t: f64, freedom: f64) -> f64 {
-    if !t.is_finite() {
-        return if t.is_nan() { 1.0 } else { 0.0 };
-    }
-    if freedom >= NORMAL {
-        return (2.0 * Normal::standard().sf(t)).min(1.0);
-    }
-    StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(1.0, |law| (2.0 * law.sf(t)).min(1.0))
-}
 
 /// Returns an error of 0 whose standard deviation is known.
 pub fn known(error: f64) -> Estimate {
@@ -146,7 +138,7 @@ mod tests {
         let sure = Estimate { value: 0.1, error: 0.0, freedom: 3.0 };
         assert!(sure.p() < 1e-12 && sure.less(&known(0.0)).p() < 1e-12);
         for (freedom, wanted) in [(1.0, 12.7062), (9.0, 2.2622), (120.0, 1.9799), (4000.0, 1.9606)] {
-            assert!((t_quantile(0.975, freedom) - wanted).abs() < 1e-3, "{freedom}: {}", t_quantile(0.975, freedom));
+            assert!((Estimate { freedom, ..known(1.0) }.interval().high - wanted).abs() < 1e-3, "{freedom}");
         }
         // Known errors alone: the normal distribution's quantile.
         assert!((sure.less(&known(1.0)).interval().high - 0.1 - 1.959_964).abs() < 1e-4);

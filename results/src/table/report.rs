@@ -120,8 +120,8 @@ impl Report {
         let mut suites = self.suites.clone();
         match &self.verdict {
             Some((Exit::Inconclusive, why)) => suites.push(junit::open("verdict", Some(Verdict::Inconclusive), why)),
-            Some((Exit::Usage | Exit::Host | Exit::Internal, why)) => suites.push(junit::open("verdict", None, why)),
-            _ => {}
+            Some((Exit::Done | Exit::Regression, _)) | None => {}
+            Some((_, why)) => suites.push(junit::open("verdict", None, why)),
         }
         junit::junit(&self.title, &suites)
     }

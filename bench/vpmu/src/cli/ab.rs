@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use results::compare;
-use results::document::Record;
+use results::document::{Record, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::Report;
 
-use super::end::bisected;
+use super::end::for_bisect;
 use super::files::{write_junit, write_to};
 use super::usage::is_workload;
 use crate::engine::plain::Save;
@@ -21,9 +21,6 @@ use crate::setting::options::{
 use crate::setting::parse::number_in;
 use crate::terminal::console::{self, complain, print};
 use crate::terminal::progress::{self, Progress};
-
-/// Bound on a run.
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Options of `vpmu ab`.
 #[derive(Clone, Debug, Args)]
@@ -134,7 +131,7 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
             Side { name: "NEW", binary: new, args: new_args },
         ],
         common,
-        duration: args.duration.duration.unwrap_or(MINUTE),
+        duration: args.duration.duration.unwrap_or(Duration::from_secs(60)),
         pairs: args.pairs,
         seed: args.seed.seed,
         rules: args.limits.limits(),
@@ -148,7 +145,6 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
     let fs = HostFs::default();
     let mut progress = progress::shown(!args.quiet.quiet);
     let host = (HostFacts::begin(&fs), &fs);
-    let junit = |report: &Report| write_junit(args.gate.junit.as_deref(), &report.junit()?);
     let write = |document: &Record| match &output {
         Some(target) => write_to(target, document.to_json()?.as_bytes()),
         None => Ok(()),
@@ -160,18 +156,23 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
     };
     let grows: (&mut dyn Progress, Save<'_>) = (progress.as_mut(), &mut save);
     let (mut document, found, error) = ab::run(&spec, host, command_line, grows)?;
-    let report = Report { title: "vpmu ab".to_owned(), ..compare::report(&found, args.gate.all_metrics) };
+    let mut report = Report { title: "vpmu ab".to_owned(), ..compare::report(&found, args.gate.all_metrics) };
     let exit = found.exit();
+    // What was cut short is no open case of a JUnit report, but an error.
+    if document.status != Status::Complete && exit == Exit::Inconclusive {
+        report.verdict = Some((Exit::CannotTell, found.verdict.clone()));
+    }
     // An error hides no regression.
     let ended = error.filter(|error| {
         let is_hidden = exit == Exit::Regression;
         is_hidden.then(|| complain(&format!("warning: {error}")));
         !is_hidden
     });
-    let code = |ended: Result<Exit, Error>| bisected(args.gate.bisect, ended).unwrap_or_else(|error| error.exit).code();
+    let code =
+        |ended: Result<Exit, Error>| for_bisect(args.gate.bisect, ended.unwrap_or_else(|error| error.exit)).code();
     document.exit = Some(code(ended.clone().map_or(Ok(exit), Err)));
     let saved = write(&document);
-    let reported = junit(&report);
+    let reported = report.junit().and_then(|cases| write_junit(args.gate.junit.as_deref(), &cases));
     let ended = ended.map_or(saved, Err).and(reported).map(|()| exit);
     document.exit = Some(code(ended.clone()));
     if args.form.json.json {
@@ -193,7 +194,7 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
 mod tests {
     use results::verdict::Limits;
 
-    use super::super::usage::parsed;
+    use super::super::usage::tests::parsed;
     use super::*;
 
     fn found(line: &[&str]) -> Result<AbSpec, Error> {

@@ -217,7 +217,7 @@ mod tests {
     use results::advice::Advice;
     use results::document::Status;
 
-    use super::super::usage::parsed as args;
+    use super::super::usage::tests::parsed as args;
     use super::*;
     use crate::arms::arm::sim;
     use crate::experiment::nmi_latency::simulated::simulate;

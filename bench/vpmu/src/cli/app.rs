@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
-use super::end::ended;
+use super::end::{ended, for_bisect};
 use super::{
     ab, advise, calibrate, compare, conformance, export, fleet, guest_stat, history, nmi_latency, report, reproduce,
     show, stat_setup, sweep, triage, usage,
@@ -179,11 +179,7 @@ pub fn parse(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Pars
         return Err(Error::usage("--workload is given twice", "a run has one workload", remedy));
     }
     match found {
-        Ok(Cli { command: Some(command), .. }) => Ok(Parsed::Run(command)),
-        Ok(Cli { nmi_latency, .. }) => {
-            let is_main = nmi_latency.names_nothing();
-            Ok(Parsed::Run(Command::NmiLatency(Box::new(nmi_latency::NmiLatencyArgs { is_main, ..nmi_latency }))))
-        }
+        Ok(Cli { command, nmi_latency: own }) => Ok(Parsed::Run(command.unwrap_or(Command::NmiLatency(Box::new(own))))),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
@@ -251,7 +247,7 @@ pub fn definition() -> clap::Command {
             let _ = writeln!(help, "  {name:<11}  {}", about.map(ToString::to_string).unwrap_or_default());
         }
     }
-    help += "\n`vpmu COMMAND --help` has a command's options; without one\nit is the main job, or with --workload, --trace or --guest\nnmi-latency. -V prints the version.{after-help}";
+    help += include_str!("options.txt");
     command.help_template(help)
 }
 
@@ -264,10 +260,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
     let command_line: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     // `git bisect run` takes an exit of 2 for a bad revision.
-    let for_bisect = args.iter().any(|arg| arg == "--bisect");
-    let parsed =
-        parse(args).map_err(|error| if for_bisect { Error { exit: Exit::CannotTell, ..error } } else { error });
-    let command = match parsed? {
+    let exit = |error: &Error| for_bisect(command_line.iter().any(|word| word == "--bisect"), error.exit);
+    let command = match parse(args).map_err(|error| Error { exit: exit(&error), ..error })? {
         Parsed::Print(text) => return print(&text).map(|()| Exit::Done),
         Parsed::Run(command) => command,
     };

@@ -35,7 +35,7 @@ pub(super) fn gather(source: &Path) -> Result<Gathered, Error> {
         let relative = |path: PathBuf| path.strip_prefix(source).map_or_else(|_| path.clone(), Path::to_owned);
         indexed(source, files.into_iter().map(|path| (relative(path), Labels::default())).collect())
     } else {
-        let run = Run::of(&read::record(source)?, &source.to_string_lossy(), Labels::default());
+        let run = Run::of(&read::document(source)?, &source.to_string_lossy(), Labels::default());
         Gathered { runs: vec![run], files: vec![source.to_owned()], bad: 0 }
     };
     if found.runs.is_empty() {

@@ -20,14 +20,17 @@ pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) 
             let _ = report.junit().and_then(|report| write_junit(Some(file), &report));
         }
     }
-    bisected(gate.bisect, found)
+    let of = |exit| for_bisect(gate.bisect, exit);
+    found.map(of).map_err(|error| Error { exit: of(error.exit), ..error })
 }
 
-/// Returns the end of a comparison for `git bisect run`: whatever is neither a pass nor a regression says nothing about the commit.
-pub(super) fn bisected(wanted: bool, found: Result<Exit, Error>) -> Result<Exit, Error> {
-    match found {
-        Ok(exit) if wanted && ![Exit::Done, Exit::Regression].contains(&exit) => Ok(Exit::CannotTell),
-        Err(error) if wanted => Err(Error { exit: Exit::CannotTell, ..error }),
-        found => found,
+/// Returns the end of a comparison for `git bisect run`, if that is `wanted`. What is open says nothing about the commit, which is
+/// skipped. A slip of the pen, or what this host cannot do, is so for all of them.
+pub(super) fn for_bisect(wanted: bool, exit: Exit) -> Exit {
+    match exit {
+        _ if !wanted => exit,
+        Exit::Done | Exit::Regression | Exit::CannotTell | Exit::StopsBisection => exit,
+        Exit::Inconclusive => Exit::CannotTell,
+        _ => Exit::StopsBisection,
     }
 }

@@ -9,7 +9,7 @@ use super::measure::measure_all;
 use super::options::GuestResultOptions;
 use super::prepare::{Fallback, MakePlan, On, named_model};
 use crate::arms::arm::replay::{PARTS, Parts};
-use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, adapt};
+use crate::arms::linux::spec::{LinuxGuestOptions, adapt};
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::nmi_latency::simulated::SimSpec;
 use crate::experiment::nmi_latency::spec::{LINUX, NmiLatencySpec, PAYLOAD};
@@ -28,10 +28,6 @@ const LONGEST: Duration = Duration::from_secs(24);
 /// Options of `vpmu nmi-latency`.
 #[derive(Clone, Debug, Args)]
 pub struct NmiLatencyArgs {
-    /// Neither a command nor a workload was named: it is the main job.
-    #[arg(skip)]
-    pub is_main: bool,
-
     /// Arms, guest and rounds.
     #[command(flatten)]
     pub spec: NmiLatencySpec,
@@ -62,14 +58,6 @@ pub struct SimArgs {
     /// Place and form of the result.
     #[command(flatten)]
     pub out: GuestResultOptions,
-}
-
-impl NmiLatencyArgs {
-    /// Returns whether the options leave open what guests do.
-    pub(super) fn names_nothing(&self) -> bool {
-        let payload = self.linux.guest == GuestKind::Payload;
-        payload && self.spec.workload.is_none() && self.trace.is_none()
-    }
 }
 
 pub(super) fn run(args: &NmiLatencyArgs, command_line: &[String]) -> Result<Exit, Error> {
@@ -107,12 +95,16 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: &[String]) -> Result<Exit
         }
     });
     let main = plans.each_ref().map(|plan| plan as MakePlan<'_>);
-    // A newcomer, who calls the tool without a word, sees something even where nothing can be measured. Whoever gives it a word asks for
-    // something, and a simulation would pass for that.
-    let fallback = if command_line.len() == 1 { Fallback::WithNotice } else { Fallback::Never };
+    // A newcomer, who calls the tool without a word, sees something even where nothing can be measured. Whoever asks for something is
+    // not served by a simulation, which would pass for that.
+    let asks = |word: &String| !["-q", "--quiet", "-v", "--verbose", "--no-save"].contains(&word.as_str());
+    let fallback = if command_line.iter().skip(1).any(asks) { Fallback::Never } else { Fallback::WithNotice };
     let on = On { backend, linux, model: model.as_ref(), fallback };
     let one: [MakePlan<'_>; 1] = [&plan];
-    measure_all(on, &args.out, if args.is_main { &main } else { &one }, command_line)
+    // Neither a command nor a workload was named.
+    let is_bare = command_line.get(1).is_none_or(|word| word != "nmi-latency");
+    let is_main = is_bare && linux.is_none() && spec.workload.is_none() && trace.is_none();
+    measure_all(on, &args.out, if is_main { &main } else { &one }, command_line)
 }
 
 pub(super) fn run_simulated(args: &SimArgs, command_line: &[String]) -> Result<Exit, Error> {
@@ -120,7 +112,7 @@ pub(super) fn run_simulated(args: &SimArgs, command_line: &[String]) -> Result<E
     let rounds = sim.spec.arms.rounds.unwrap_or(PARTS);
     let parts = sim.trace.as_deref().map(|folder| Parts::of(&Trace::open(folder)?, rounds)).transpose()?;
     if let Some(lost) = parts.as_ref().map(|parts| parts.trace.meta.lost).filter(|lost| *lost > 0) {
-        complain(&format!("warning: {lost} rows are missing in the trace, and what follows from them differs"));
+        complain(&format!("warning: rows missing in the trace: {lost}; what follows from them differs"));
     }
     let backend = &BackendChoice::Sim(sim.model.clone());
     let model = sim.model()?;

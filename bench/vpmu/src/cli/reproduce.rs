@@ -2,14 +2,13 @@
 
 use clap::Args;
 use results::error::{Error, Exit};
-use results::verdict::Tally;
 use results::write::OutputFolder;
 
 use crate::experiment::reproduce::measure::{Asked, measure};
 use crate::experiment::reproduce::run::simulated;
 use crate::experiment::reproduce::show;
 use crate::setting::backend::this_host;
-use crate::setting::options::FormOptions;
+use crate::setting::options::{FormOptions, QuietOption};
 use crate::terminal::console;
 use crate::terminal::progress;
 
@@ -31,6 +30,10 @@ pub struct ReproduceArgs {
     /// Form of the result.
     #[command(flatten)]
     pub form: FormOptions,
+
+    /// Less on stderr.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 }
 
 /// Figures that are measured here, by their ids' begin.
@@ -52,12 +55,8 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
     // Whether it can be written to is known before anything is measured.
     let _folder = args.asked.output.as_deref().map(OutputFolder::open).transpose()?;
     console::catch_interrupts()?;
-    let found = measure(figure, &args.asked, &this_host, progress::shown(true).as_mut())?;
+    let found = measure(figure, &args.asked, &this_host, progress::shown(!args.quiet.quiet).as_mut())?;
     console::show(args.form.form(), &show::report(&found), &found)?;
-    // It answers its question if all was measured, and something agrees or differs, if it has a prediction.
-    let judged = found.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
-    let Tally { slower, faster, same, .. } = Tally::of(judged.map(|one| one.verdict));
-    let answered = slower + faster + same > 0 || found.rows.iter().all(|row| row.predicted.is_empty());
     let whole = found.here.as_ref().is_some_and(|here| here.whole);
-    Ok(if whole && answered { Exit::Done } else { Exit::Inconclusive })
+    Ok(if whole { Exit::Done } else { Exit::Inconclusive })
 }

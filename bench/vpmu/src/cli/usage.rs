@@ -2,12 +2,6 @@
 
 use std::ffi::OsString;
 
-/// Parses the options of one command from a line without program and command name.
-#[cfg(test)]
-pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, results::error::Error> {
-    crate::setting::parse::options(line).map_err(|found| crate::setting::parse::refused(&found))
-}
-
 /// Accepts perf's spellings: `-- GUEST` after the options, and `-z` without a level.
 pub(super) fn as_perf_spells(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_none_or(|command| command != "record" && command != "trace") {
@@ -31,8 +25,13 @@ pub(super) fn is_workload(word: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// Parses the options of one command from a line without program and command name.
+    pub(in crate::cli) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, results::error::Error> {
+        crate::setting::parse::options(line).map_err(|found| crate::setting::parse::refused(&found))
+    }
 
     #[test]
     fn perfs_spellings_are_taken_ahead_of_the_guest() {

@@ -135,15 +135,12 @@ fn counted(document: &Record, variant: Variant) -> Option<&Arm> {
     document.arm(&arm(&document.parameter("workload")?, variant, true))
 }
 
-/// Returns the rates of an event by round.
-fn rates_of(document: &Record, variant: Variant, key: &str) -> Vec<f64> {
-    let column = counted(document, variant).and_then(|arm| arm.rounds.metrics.get(key));
-    column.map(|column| column.medians().collect()).unwrap_or_default()
-}
-
-/// Returns the rates of an event of these, idle and under the workload.
+/// Returns the rates of an event by round, idle and under the workload.
 fn rates(document: &Record, event: &str) -> Rates {
-    let [idle, busy] = [Variant::Idle, Variant::Workload].map(|variant| rates_of(document, variant, &rate_key(event)));
+    let key = rate_key(event);
+    let column = |variant| counted(document, variant)?.rounds.metrics.get(&key);
+    let of = |variant| column(variant).map_or_else(Vec::new, |column| column.medians().collect());
+    let [idle, busy] = [Variant::Idle, Variant::Workload].map(of);
     Rates { event: event.to_owned(), idle, busy }
 }
 

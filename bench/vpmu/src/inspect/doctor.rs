@@ -75,9 +75,13 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
     [device, capabilities, own, Finding::of("Linux guests", status, found)]
 }
 
-/// The kernel module, which arms `kvm:STRATEGY` alone need: where there is none all is well.
-fn module_finding(fs: &HostFs) -> Finding {
+/// The kernel module, which arms `kvm:STRATEGY` alone need: where it is not loaded, but can be, all is well.
+fn module_finding(fs: &HostFs, host: &HostFacts) -> Finding {
+    let headers = format!("lib/modules/{}/build/Makefile", host.kernel.as_deref().unwrap_or_default());
+    let has_vpmu = matches!(host.kvm.as_deref(), Some("kvm_intel" | "kvm_amd"));
     let (status, found) = match fs.text(kernel::LOADED).map(|loaded| kernel::check_version(&loaded).map(|()| loaded)) {
+        None if !has_vpmu => (Status::Warn, "it cannot be loaded: KVM here has no vPMU of its own".to_owned()),
+        None if !fs.exists(&headers) => (Status::Warn, "it cannot be built: no headers of this kernel".to_owned()),
         None => (Status::Ok, "not loaded; docs/kernel-module.md says how".to_owned()),
         Some(Ok(loaded)) => (Status::Ok, format!("vpmu_kvm is loaded, version {loaded}")),
         Some(Err(why)) => (Status::Warn, why),
@@ -118,7 +122,7 @@ fn event_findings(fs: &HostFs, host: &HostFacts, perfmon: bool, auto: Result<Cho
 pub fn diagnose(fs: &HostFs, perfmon: bool, kvm: Result<KvmReport, String>, events: Probe<'_>) -> Diagnosis {
     let host = HostFacts::read(fs);
     let mut findings = kvm_findings(fs, &host, kvm).to_vec();
-    findings.push(module_finding(fs));
+    findings.push(module_finding(fs, &host));
     findings.extend(event_findings(fs, &host, perfmon, auto(events)));
     findings.extend(noise::findings(&host, &[]));
     Diagnosis { findings, host }
@@ -151,7 +155,9 @@ fn report(diagnosis: &Diagnosis) -> Report {
 /// # Errors
 /// Those of stdout.
 pub fn run(json: bool) -> Result<Exit, Error> {
-    let diagnosis = diagnose(&HostFs::default(), process::has_perfmon(), kvm_report(), &this_host);
+    let fs = HostFs::default();
+    let perfmon = process::has_perfmon(&fs.text("proc/self/status").unwrap_or_default());
+    let diagnosis = diagnose(&fs, perfmon, kvm_report(), &this_host);
     console::show(json, &report(&diagnosis), &diagnosis)?;
     Ok(diagnosis.exit())
 }
@@ -183,7 +189,7 @@ mod tests {
         for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "load"] {
             assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
-        assert!(status(&diagnosis, "kernel module").found.contains("docs/kernel-module.md"));
+        assert!(status(&diagnosis, "kernel module").found.contains("it cannot be built: no headers"));
         let of_another: Vec<_> = CASCADE_LAKE.iter().copied().chain([("sys/module/vpmu_kvm/version", "0\n")]).collect();
         let unreadable: Vec<_> = CASCADE_LAKE.iter().copied().filter(|(path, _)| !path.contains("tracing/")).collect();
         for (files, perfmon, check, found, remedy) in [

@@ -172,7 +172,7 @@ impl Guest {
                     real::alone(&plan.guest, self.machine, plan.parameters.samples)?;
                 let nmis: u64 = vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
                 if !self.quiet {
-                    complain(&format!("the payload ended ({end}) after {:.1} s and {nmis} NMIs", wall.as_secs_f64()));
+                    complain(&format!("the payload ended ({end}) after {:.1} s, NMIs: {nmis}", wall.as_secs_f64()));
                 }
                 let exit = if end.is_complete() { Exit::Done } else { Exit::Inconclusive };
                 Ok((exit, vcpus.into_iter().map(|vcpu| vcpu.account).collect()))

@@ -181,7 +181,7 @@ fn traced(
     summarize(output, &writer.finish()?, quiet);
     if lost > 0 {
         complain(&format!(
-            "warning: {lost} rows are missing, for which there was no room: give the recorder a CPU of its own"
+            "warning: rows missing, for which there was no room: {lost}; give the recorder a CPU of its own"
         ));
     }
     Ok(if lost > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit })

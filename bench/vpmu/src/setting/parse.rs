@@ -164,10 +164,13 @@ pub fn refused(error: &clap::Error) -> Error {
     let mut lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(told);
     let what = lines.by_ref().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
     let (what, values) = what.split_once(" [possible values: ").unwrap_or((&what, ""));
+    let known: Vec<&str> = values.trim_end_matches(']').split(", ").collect();
+    let given = what.split('\'').nth(1).unwrap_or_default();
     let tip = lines.find_map(|line| line.strip_prefix("tip: ").filter(|tip| tip.contains("exist")));
     let remedy = match (error.kind(), tip, &*path.join(" ")) {
-        (ErrorKind::InvalidValue, ..) if !values.is_empty() => format!("give one of {}", values.trim_end_matches(']')),
+        (ErrorKind::InvalidValue, ..) if !values.is_empty() => suggestion(given, &known, ""),
         (_, Some(tip), _) => tip.to_owned(),
+        (ErrorKind::UnknownArgument, _, "ab") => "options of the runs stand behind --".to_owned(),
         // What refuses a value says what it takes, and what misses one names its option.
         (ErrorKind::ValueValidation | ErrorKind::InvalidValue, ..) => String::new(),
         (ErrorKind::ArgumentConflict, ..) if text.contains("subcommand") => {

@@ -45,7 +45,7 @@ impl PinChoice {
         };
         if (list.0.len() as u64) < vcpus {
             return Err(Error::usage(
-                format!("--pin {list} has {} CPUs for {vcpus} vCPUs", list.0.len()),
+                format!("--pin {list} has fewer CPUs ({}) than there are vCPUs ({vcpus})", list.0.len()),
                 "each vCPU needs its own",
                 "name more CPUs, or take fewer --vcpus",
             ));

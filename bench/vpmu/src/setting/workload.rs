@@ -9,6 +9,7 @@ use std::str::FromStr;
 use arch_pmu::spec::Vendor;
 use guest::abi::{EventSpec, FLAG_TASK_SWITCH, WORKLOAD_FTEST, WORKLOAD_IDLE, WORKLOAD_IO};
 use results::document::EventParameter;
+use results::parse::suggestion;
 
 /// IA32_PERFEVTSELx.USR (SDM vol. 3, "Architectural Performance Monitoring").
 const USR: u64 = 1 << 16;
@@ -156,12 +157,6 @@ pub struct Workload {
     pub work: GuestWork,
 }
 
-impl Workload {
-    /// Syntax of the option, for help and errors.
-    pub const SYNTAX: &'static str = "EVENTS[/WORK] or WORK, with EVENTS sampling10, sampling4, counting1 or single, and WORK \
-         ftest, io or idle";
-}
-
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.events.key, self.work.key)
@@ -180,9 +175,9 @@ impl FromStr for Workload {
                 .map(|set| (set, GuestWork::FTEST))
                 .or_else(|| work(text).map(|work| (EventSet::SINGLE, work))),
         };
-        found
-            .map(|(events, work)| Self { events, work })
-            .ok_or_else(|| format!("unknown workload; give {}", Self::SYNTAX))
+        let keys = [&EventSet::ALL.map(|set| set.key)[..], &GuestWork::ALL.map(|work| work.key)].concat();
+        let unknown = || format!("unknown workload; {}, and EVENTS/WORK", suggestion(text, &keys, ""));
+        found.map(|(events, work)| Self { events, work }).ok_or_else(unknown)
     }
 }
 

@@ -109,7 +109,7 @@ fn killed(at: &Path, after_a_document: bool, time: Duration) -> [usize; 2] {
         if file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".vpmu-")) {
             continue;
         }
-        let record = results::read::record(&file).unwrap();
+        let record: results::document::Record = results::read::document(&file).unwrap();
         found[0] += 1;
         found[1] += usize::from(record.status == results::document::Status::Running);
     }

@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_together_is_refused_with_a_remedy() {
         for (line, needle) in [
-            ("--vcpus 2 --pin 0", "1 CPUs for 2 vCPUs"),
+            ("--vcpus 2 --pin 0", "fewer CPUs (1) than there are vCPUs (2)"),
             ("--pin 9", "CPU 9 is not online"),
             ("--samples 1000000 --vcpus 64", "do not fit"),
             ("--vcpus 65", "out of range"),

@@ -340,6 +340,12 @@ fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missi
     };
     let published = side("published", |row| row.against_published.as_ref());
     let predicted = side("predicted", |row| row.against_predicted.as_ref());
+    // It answers its question if all was measured, and something agrees or differs.
+    let judged = || rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
+    if judged().all(|one| matches!(one.verdict, Verdict::NotJudged | Verdict::Inconclusive)) {
+        let why = judged().find_map(|one| one.why.as_deref()).unwrap_or("no interval is narrow enough");
+        missing.push(format!("a comparison, because {why}"));
+    }
     let whole = missing.is_empty();
     if rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in)) {
         missing.push("evidence on hardware, because hardware events do not open here".to_owned());

@@ -93,9 +93,10 @@ pub(crate) fn report(document: &Record) -> Report {
     let done = document.arms.first().map_or(0, |arm| arm.rounds.len());
     let short = document.status == Status::Complete && (done as u64) < document.size("rounds").unwrap_or_default();
     let ended = if short { format!(" of {}, ended by --duration", parameter("rounds")) } else { String::new() };
-    let cpus = plural(document.size("cpus").unwrap_or_default() as usize, "CPU");
-    let (events, mode, rounds) = (parameter("events"), parameter("mode"), plural(done, "round"));
-    report.heading(format!("Set-up of {events} events on {cpus} ({mode}), {rounds}{ended}"));
+    let of = |name: &str, unit: &str| plural(document.size(name).unwrap_or_default() as usize, unit);
+    let (events, cpus) = (of("events", "event"), of("cpus", "CPU"));
+    let (mode, rounds) = (parameter("mode"), plural(done, "round"));
+    report.heading(format!("Set-up of {events} on {cpus} ({mode}), {rounds}{ended}"));
     report.notes(answer(document).map(|(what, found)| sentence(&what, &found, perf(document).and_then(too_short))));
     report.table(phases(document));
     report.note(

@@ -142,7 +142,7 @@ impl Tally {
         let (seconds, at) = (length.as_secs_f64().max(f64::MIN_POSITIVE), self.time.as_secs_f64());
         let functions = self.functions(names);
         let (new, all, lost) = (functions.iter().map(|(_, samples)| samples).sum::<u64>(), self.all, ours + kernels);
-        let throttled = if throttled > 0 { format!("  throttled {throttled} times") } else { String::new() };
+        let throttled = if throttled > 0 { format!("  throttled {throttled}") } else { String::new() };
         let mut text = format!("table {number}  at {at:.3} s  samples {new}  over all {all}  lost {lost}{throttled}\n");
         for (name, samples) in &mut self.events {
             let _ = writeln!(text, "event    {name}  samples/s {:.1}", std::mem::take(samples) as f64 / seconds);
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(
             samples.table(2, Duration::from_secs(2), &names(), [2, 1, 5]),
             "\
-table 2  at 3.000 s  samples 12  over all 20  lost 3  throttled 5 times
+table 2  at 3.000 s  samples 12  over all 20  lost 3  throttled 5
 event    cpu-clock  samples/s 6.0
 event    kvm:kvm_exit  samples/s 2.0
    share  ring  function
