@@ -514,7 +514,7 @@ mod tests {
         assert!(others.add([0x1]));
         backend.set_others(Some(others));
         assert!(backend.is_gate_lost() && backend.events.running == 0);
-        assert_eq!(backend.shut_gate(&mut |_, _| ()), Err(HostError::PinnedLost));
+        assert_eq!(backend.shut_gate(), Err(HostError::PinnedLost));
     }
 
     #[test]

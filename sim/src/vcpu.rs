@@ -105,8 +105,9 @@ impl<H: SimHost> Vcpu<H> {
         clock
     }
 
+    /// Returns the TSC at a time since the start of the simulation, ns.
     #[inline]
-    fn tsc_at(&self, now: u64) -> u64 {
+    pub(crate) fn tsc_at(&self, now: u64) -> u64 {
         let (ms, ns) = (now / 1_000_000, now % 1_000_000);
         // The frequency has far fewer than 44 bits, so the products cannot overflow.
         ms * self.model.tsc_khz + ns * self.model.tsc_khz / 1_000_000

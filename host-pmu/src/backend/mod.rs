@@ -61,8 +61,11 @@ pub trait Backend: 'static {
     /// Opens the gate: every event that is not paused counts.
     fn open_gate(&mut self) -> Result<(), HostError>;
 
-    /// Shuts the gate: no event counts. Reports (id, count) for each event.
-    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError>;
+    /// Shuts the gate: no event counts.
+    fn shut_gate(&mut self) -> Result<(), HostError>;
+
+    /// Returns the event's count when the gate was shut; asked once for each event, right after that.
+    fn shut_at(&mut self, event: &Self::Event) -> Option<u64>;
 
     /// Returns whether [`sched_in`](Self::sched_in) may find a new slice; the question does not consume it.
     fn may_have_switched(&self) -> bool;

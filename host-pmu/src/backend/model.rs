@@ -429,17 +429,19 @@ impl<H: Host> Backend for ModelBackend<H> {
         Ok(())
     }
 
-    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+    fn shut_gate(&mut self) -> Result<(), HostError> {
         self.shut = true;
         self.halt_all();
         self.pay(Op::ShutGate)?;
         if self.gate_lost {
             return Err(self.tell(HostError::PinnedLost));
         }
-        for event in self.events.table.iter_mut().filter(|event| event.id != 0) {
-            visit(event.id, self.host.count(&mut event.count));
-        }
         Ok(())
+    }
+
+    #[inline]
+    fn shut_at(&mut self, at: &usize) -> Option<u64> {
+        Some(self.host.count(&mut self.events.table[*at].count))
     }
 
     fn leave_gate(&mut self) {

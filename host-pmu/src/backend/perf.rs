@@ -58,6 +58,8 @@ pub struct PerfBackend {
     leader: Option<OwnedFd>,
     /// The gate is open.
     is_open: bool,
+    /// Id and count of each event when the gate was shut, in host counts.
+    shut: Vec<(u64, u64)>,
     /// Known counts of clock events; room for none where none is asked for without a call.
     anchors: Anchors,
     /// Hardware events count this thread itself, outside guest mode, too: for tests on a PMU without a guest.
@@ -103,8 +105,8 @@ impl PerfBackend {
             attends: false,
             leader,
             is_open: false,
-            // Room for each event that a bank may hold, and for the leader.
-            anchors: Anchors(Vec::with_capacity(if anchored { MAX_POOL + MAX_COUNTERS + 1 } else { 0 })),
+            shut: Vec::with_capacity(if gate { MOST_IN_GROUP } else { 0 }),
+            anchors: Anchors(Vec::with_capacity(if anchored { MOST_IN_GROUP } else { 0 })),
             counts_host: false,
         })
     }
@@ -165,8 +167,10 @@ pub struct PerfEvent {
     id: u64,
 }
 
-/// Room for a group read: their number, then two words for each event a bank may hold, and for the leader.
-const GROUP_WORDS: usize = 1 + 2 * (MAX_POOL + MAX_COUNTERS + 1);
+/// Each event that a bank may hold, and the leader.
+const MOST_IN_GROUP: usize = MAX_POOL + MAX_COUNTERS + 1;
+/// Room for a group read: their number, then two words for each.
+const GROUP_WORDS: usize = 1 + 2 * MOST_IN_GROUP;
 
 /// Reads a group: reports the id and count of each event.
 fn read_group(leader: &OwnedFd, mut visit: impl FnMut(u64, u64)) -> Result<(), HostError> {
@@ -326,11 +330,17 @@ impl Backend for PerfBackend {
         Ok(())
     }
 
-    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+    fn shut_gate(&mut self) -> Result<(), HostError> {
         let Some(leader) = &self.leader else { return Ok(()) };
         asked("IOC_DISABLE", sys::disable(leader))?;
         self.is_open = false;
-        read_group(leader, |id, count| visit(id, self.scale.to_guest(count)))
+        self.shut.clear();
+        read_group(leader, |id, count| self.shut.push((id, count)))
+    }
+
+    fn shut_at(&mut self, event: &PerfEvent) -> Option<u64> {
+        let shut = self.shut.iter().find(|(id, _)| *id == event.id);
+        shut.map(|&(_, count)| self.scale.to_guest(count))
     }
 
     fn leave_gate(&mut self) {

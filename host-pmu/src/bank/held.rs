@@ -1,6 +1,6 @@
 //! A host event, with the bank's knowledge of it.
 
-use arch_pmu::spec::{CounterId, CounterSet, Spec};
+use arch_pmu::spec::{CounterId, Spec};
 
 /// What the host does with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,20 +105,5 @@ impl<E> HeldEvent<E> {
         let gathered = total.saturating_sub(self.taken);
         self.taken += gathered;
         gathered
-    }
-}
-
-/// Finds the event with the backend's number `id`, of a counter that is `tracked` or in the pool.
-#[inline]
-pub(super) fn find_event<'a, E>(
-    slots: &'a mut [Option<HeldEvent<E>>],
-    pool: &'a mut [HeldEvent<E>],
-    tracked: CounterSet,
-    id: u64,
-) -> Option<&'a mut HeldEvent<E>> {
-    let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
-    match tracked.into_iter().find(is_its) {
-        Some(counter) => slots[counter.index()].as_mut(),
-        None => pool.iter_mut().find(|held| held.id == id),
     }
 }

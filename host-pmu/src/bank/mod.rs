@@ -386,16 +386,12 @@ impl<B: Backend> Bank<B> {
         self.with(|held| held.on)
     }
 
-    /// Carries out an operation that has the count of the event of `counter`; the event fails with it.
+    /// Returns the count of the event of `counter`, which fails with it.
     #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
-    fn total(
-        &mut self,
-        counter: CounterId,
-        op: impl FnOnce(&mut Measured<B>, &mut B::Event) -> Result<u64, HostError>,
-    ) -> Option<u64> {
+    fn total(&mut self, counter: CounterId) -> Option<u64> {
         let held = self.slots[counter.index()].as_mut()?;
-        match op(&mut self.host, &mut held.event) {
+        match self.host.count(&mut held.event) {
             Ok(total) => Some(total),
             Err(error) => {
                 self.fail(counter, &error);
@@ -414,8 +410,7 @@ impl<B: Backend> Bank<B> {
 
     /// Reads the event of a counter that is on, and hands over its counts.
     fn read(&mut self, counter: CounterId) -> u64 {
-        let total = self.total(counter, Measured::count);
-        total.map_or(0, |total| self.gather(counter, total))
+        self.total(counter).map_or(0, |total| self.gather(counter, total))
     }
 
     /// Returns the shortest period that the event of `counter` may have, which is to signal after `wanted` counts.
@@ -482,7 +477,7 @@ impl<B: Backend> HostCounters for Bank<B> {
                     self.find_gate_lost();
                 } else {
                     for counter in self.with(HeldEvent::counts) {
-                        self.total(counter, Measured::count);
+                        self.total(counter);
                     }
                 }
                 none

@@ -4,7 +4,7 @@ use arch_pmu::host::Signalled;
 use arch_pmu::spec::{CounterId, CounterSet};
 
 use super::Bank;
-use super::held::{HeldEvent, find_event};
+use super::held::HeldEvent;
 use super::host::Measured;
 use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, Facts, Overflow};
@@ -19,7 +19,12 @@ impl<B: Backend> Bank<B> {
             *quiet_until = 0;
         }
         let complete = backend.overflowed(&mut |Overflow { id, count, at: time }| {
-            let Some(held) = find_event(slots, pool, *tracked, id) else { return };
+            let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
+            let held = match tracked.into_iter().find(is_its) {
+                Some(counter) => slots[counter.index()].as_mut(),
+                None => pool.iter_mut().find(|held| held.id == id),
+            };
+            let Some(held) = held else { return };
             // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.
             if let Some(time) = time.filter(|_| held.on || !virtually) {
                 stats.overflowed(time);
@@ -60,7 +65,7 @@ impl<B: Backend> Bank<B> {
         // Some of the thread's events may have records.
         let mut counters = self.recorded.replace(CounterSet::EMPTY).unwrap_or(CounterSet::ALL);
         for counter in self.with(HeldEvent::counts) {
-            let Some(total) = self.total(counter, Measured::count) else { continue };
+            let Some(total) = self.total(counter) else { continue };
             let Some(held) = &mut self.slots[counter.index()] else { continue };
             let signalled = held.signalled_by(total.saturating_add(slack)) || !held.spec.samples();
             if signalled || counters.contains(counter) {

@@ -15,8 +15,7 @@
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
-use super::held::{AtHost, HeldEvent, find_event};
-use super::host::Measured;
+use super::held::{AtHost, HeldEvent};
 use super::{Bank, Gate, NEVER_ENDS};
 use crate::backend::{Backend, Facts, HostError};
 use crate::stats::OpKind;
@@ -69,13 +68,13 @@ impl<B: Backend> Bank<B> {
     fn shut_gate(&mut self) -> Result<(), HostError> {
         self.gate = Gate::Shut;
         let Self { host, slots, pool, tracked, .. } = self;
-        host.op(OpKind::Pause, |backend| {
-            backend.shut_gate(&mut |id, count| {
-                if let Some(held) = find_event(slots, pool, *tracked, id) {
-                    held.shut_at = count;
-                }
-            })
-        })
+        host.op(OpKind::Pause, Backend::shut_gate)?;
+        let mut note = |held: &mut HeldEvent<B::Event>| {
+            held.shut_at = host.backend.shut_at(&held.event).unwrap_or(held.shut_at);
+        };
+        tracked.into_iter().for_each(|counter| slots[counter.index()].iter_mut().for_each(&mut note));
+        pool.iter_mut().for_each(note);
+        Ok(())
     }
 
     /// Subtracts what the event of a counter counted in a virtual pause, which ends; returns whether the event can be used.
@@ -151,13 +150,15 @@ impl<B: Backend> Bank<B> {
         let due = |held: &HeldEvent<B::Event>| held.leaves() && (all || held.fired_off >= MOST_SIGNALS);
         let mut goes_on = false;
         for counter in self.tracked {
-            let Some(held) = self.slots[counter.index()].as_ref().filter(|held| held.leaves()) else { continue };
+            let Self { host, slots, .. } = self;
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.leaves()) else { continue };
             if !due(held) {
                 goes_on = true;
-            } else if let Some(total) = self.total(counter, Measured::disable)
-                && let Some(held) = &mut self.slots[counter.index()]
-            {
-                held.stopped(total);
+                continue;
+            }
+            match host.disable(&mut held.event) {
+                Ok(total) => held.stopped(total),
+                Err(error) => self.fail(counter, &error),
             }
         }
         while let Some(at) = self.pool.iter().position(due) {
@@ -217,18 +218,22 @@ impl<B: Backend> Bank<B> {
 
     /// Makes the event of a counter that is on signal where the counter overflows; returns whether it will.
     fn aim_at_overflow(&mut self, counter: CounterId) -> bool {
-        let Some(held) = &mut self.slots[counter.index()] else { return false };
+        let Self { host, slots, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
         let (aim, fires) = (held.aim, held.fires);
         let known = self.resumed.contains(counter).then_some(held.taken);
-        let total = self.total(counter, |host, event| match (host.backend.peek(event), known) {
+        let total = match (host.backend.peek(&held.event), known) {
             (None, Some(taken)) => Ok(taken),
-            _ => host.count(event),
-        });
+            _ => host.count(&mut held.event),
+        };
         let left = match total {
             // It is about to signal.
-            Some(total) if total >= fires => return true,
-            Some(total) => aim - total,
-            None => return false,
+            Ok(total) if total >= fires => return true,
+            Ok(total) => aim - total,
+            Err(error) => {
+                self.fail(counter, &error);
+                return false;
+            }
         };
         let least = self.shortest_period(counter, left);
         let Self { host, slots, .. } = self;

@@ -59,8 +59,7 @@ impl<H: SimHost> Guest<H> {
         latency.record(exit - entry);
         self.delivery.record(entry - seen_at);
         if self.deliveries.len() < self.log_capacity {
-            let khz = u128::from(self.tsc_hz / 1000);
-            self.deliveries.push((u128::from(seen_at) * khz / 1_000_000) as u64);
+            self.deliveries.push(self.cpu.tsc_at(seen_at));
         }
         if !self.account([entry_tsc, exit_tsc], status, rearmed) {
             self.go(2);
