@@ -22,7 +22,8 @@ pub(super) const OPERATIONS: &str = "operations/PMI";
 /// deviations of a logarithm of 0.5 to 1.2 %, turns of `ab` 1.3 to 2 %.
 const BETWEEN: Estimate = Estimate { value: 0.0, error: 0.015, freedom: 10.0 };
 /// Share of a difference in exits for a PMI, a logarithm, by which operations for a PMI differ alike, as both follow the tick, and how
-/// unsure it is: the same runs give 0.4 to 0.7. Not at the same exits they differ by 4 to 6 %.
+/// unsure it is: these runs give 0.3 to 0.7. Not at the same exits default runs differ by up to 5 %,
+/// turns by 6 %.
 const OF_EXITS: (f64, f64) = (0.5, 0.25);
 /// Most such difference that is the host's, a logarithm: between loads of 3 and 10 exits differ by 37 to 41 %.
 const MOST_EXITS: f64 = 0.35;
