@@ -18,7 +18,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
-use results::document::kvm_arm;
+use results::document::{KVM_ARMS, kvm_arm};
 use results::error::{Error, one_line};
 use results::host::HostFs;
 use results::table::layout::plural;
@@ -206,7 +206,7 @@ pub fn json(backend: &str, runs: &[Run]) -> serde_json::Value {
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Time limit with KVM's own vPMU, in which fewer accesses are exits.
+/// Time limit with KVM's own vPMU, in which fewer accesses are exits: unless that is mediated, and each exit switches the PMU.
 const KVM_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit with backend `step`, where every instruction is an exit.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
@@ -245,7 +245,8 @@ impl Target {
     pub fn kvm() -> Self {
         let counts = if counts_time() { 0 } else { FLAG_COUNTS_EVENTS };
         let name = kvm_arm(&HostFs::default()).to_owned();
-        Self { name, behind: CounterSource::Kvm { module: None }, counts, time_limit: KVM_LIMIT }
+        let time_limit = if name == KVM_ARMS[1] { LIMIT } else { KVM_LIMIT };
+        Self { name, behind: CounterSource::Kvm { module: None }, counts, time_limit }
     }
 }
 
