@@ -107,8 +107,9 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let (with, results): (Vec<&Record>, Vec<ResultRanking>) = own.into_iter().unzip();
     let at_most = results.iter().map(|one| one.at_most(&choice)).fold(1.0, f64::max);
     let counts = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts));
-    let absent = counts.map(|all| [all.pmis_absent, all.nmis]).filter(|[absent, _]| *absent > 0);
-    let absent = absent.fold([0; 2], |sum: [u64; 2], one| [0, 1].map(|at| sum[at].saturating_add(one[at])));
+    // The result in which most are absent.
+    let share = |[absent, taken]: &[u64; 2]| absent.saturating_mul(1_000_000) / taken.max(&1);
+    let absent = counts.map(|all| [all.pmis_absent, all.nmis]).max_by_key(share).unwrap_or_default();
     let any_open = left_out.iter().any(|one| one.is_open);
     let sureness = sureness(&with, (&as_good, &open), any_open, absent);
     let is_sure = sureness.starts_with(SURE);

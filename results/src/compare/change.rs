@@ -6,6 +6,8 @@
 //! | 8 and more, else | least squares of runs whose neighbours are alike | not judged: the host wanders as much |
 //! | 5 and more turns of `ab` | pairs of turns, as blocks, by their times | pairs likewise |
 //! | fewer | the rounds, and how runs differ: as they show, pooled with [`BETWEEN_RUNS`] | not judged, but for simulations |
+//!
+//! Counts that do not repeat go by the last row, however many the runs or turns.
 
 use std::collections::BTreeMap;
 

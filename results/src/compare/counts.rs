@@ -1,10 +1,12 @@
 //! Counts of work: host operations by kind, exits, and PMIs of a sample. They need no quiet host.
 //!
-//! With one event a guest makes the same operations for each PMI at nearly any load, so counts that repeat from round to round, or from
-//! run to run, are compared exactly. With more events than counters they follow the tick, and the host's load with it; then all
-//! operations together are compared, by how rounds and runs differ, and only what is clearly more is said.
+//! With one event a guest makes the same operations for each PMI at nearly any load, so counts that repeat, from round to round or in most
+//! turns, are compared exactly. With more events than counters they follow the tick, and the host's load with it; then all operations
+//! together are compared at the same exits, by how runs differ there, and only what is clearly more is said.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use statrs::distribution::{DiscreteCDF, Hypergeometric};
 
 use super::change::{Change, Level, of_few};
 use super::group::{Both, Pair, SIDES};
@@ -42,7 +44,9 @@ pub fn per_pmi(arm: &Arm) -> Option<BTreeMap<String, f64>> {
     let mut counts: BTreeMap<String, f64> =
         own.host_ops.iter().map(|(kind, op)| (format!("{kind}/PMI"), op.count as f64 / pmis)).collect();
     counts.insert(OPERATIONS.to_owned(), own.all_ops() as f64 / pmis);
-    counts.insert("exits/PMI".to_owned(), own.all_exits() as f64 / pmis);
+    if !own.msr_exits.is_empty() {
+        counts.insert("exits/PMI".to_owned(), own.all_exits() as f64 / pmis);
+    }
     let (_, main) = arm.headline()?;
     counts.insert("PMIs/sample".to_owned(), pmis / main.count.max(1) as f64);
     Some(counts)
@@ -90,6 +94,14 @@ impl Work {
     }
 }
 
+/// Returns whether two sides have unlike shares of runs with a count, of as many runs, by Fisher's exact test.
+fn are_unlike([[a, n], [b, m]]: Both<[usize; 2]>, alpha: f64) -> bool {
+    let of = |all: usize, marked: usize, drawn: usize| Hypergeometric::new(all as u64, marked as u64, drawn as u64);
+    let Ok(law) = of(n + m, a + b, n) else { return false };
+    let p = law.cdf(a as u64).min(if a == 0 { 1.0 } else { law.sf(a as u64 - 1) });
+    2.0 * p < alpha
+}
+
 /// Compares the counts of one arm; those of figures that are not whole are no counts of a PMI.
 pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
     let of_run = |record: &&Record| {
@@ -102,23 +114,29 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
     if sides.iter().all(Vec::is_empty) {
         return Vec::new();
     }
+    let one_sided = |name: &str, at: usize| {
+        let row = Row::new(Question::Counts, (arm, name), limits, <_>::default());
+        row.doubted(Some(format!("one-sided: {} has no counts of it", SIDES[at])))
+    };
     if let Some(at) = sides.iter().position(Vec::is_empty) {
-        let row = Row::new(Question::Counts, (arm, OPERATIONS), limits, <_>::default());
-        return vec![row.doubted(Some(format!("one-sided: {} has no counts of it", SIDES[at])))];
+        return vec![one_sided(OPERATIONS, at)];
     }
     let names: BTreeSet<&String> = sides.iter().flatten().flat_map(|work| work.counts.keys()).collect();
     let count = |work: &Work, name: &str| work.counts.get(name).copied().unwrap_or(0.0);
+    // Number of a side's runs that have this count.
+    let have = |works: &[Work], name: &str, one| works.iter().filter(|work| is_same(count(work, name), one)).count();
     // The count that a side repeats.
-    let usual = |works: &Vec<Work>, name: &&String| {
-        let of = |name: &&String| -> Vec<f64> { works.iter().map(|work| count(work, name)).collect() };
-        let have = |counts: &[f64], one| counts.iter().filter(|count| is_same(**count, one)).count();
+    let usual = |works: &Vec<Work>, name: &str| {
         if pair.turns {
-            // They are many: one kind repeats although another does not, and in most turns although the host disturbed some.
-            let counts = of(name);
-            return median(&counts).filter(|usual| works.len() > 1 && 2 * have(&counts, *usual) > works.len());
+            // They are many, and the host disturbs some. Kinds are small numbers: some repeat by chance where all of them do not.
+            let most = |name: &str| {
+                let counts: Vec<f64> = works.iter().map(|work| count(work, name)).collect();
+                median(&counts).filter(|usual| works.len() > 1 && 2 * have(works, name, *usual) > works.len())
+            };
+            return most(OPERATIONS).and_then(|_| most(name));
         }
         // Two runs with the same operations show that they repeat; of one they must be a whole number a round.
-        let same = |name: &&String| have(&of(name), count(&works[0], name)) == works.len();
+        let same = |name: &&String| have(works, name, count(&works[0], name)) == works.len();
         let repeats =
             (works.len() > 1 || works[0].even) && works.iter().all(|work| work.repeats) && names.iter().all(same);
         repeats.then(|| count(&works[0], name))
@@ -131,24 +149,30 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
         works.iter().map(|work| (work.started, Estimate { value: of(work), ..work.operations })).collect()
     });
     let row = |name: &&String| {
+        if let Some(at) = sides.iter().position(|works| works.iter().any(|work| !work.counts.contains_key(*name))) {
+            return one_sided(name, at);
+        }
         let usual = sides.each_ref().map(|works| usual(works, name));
-        let has = |side: usize| {
-            let other = usual[1 - side];
-            other.is_some_and(|other| sides[side].iter().any(|work| is_same(count(work, name), other)))
-        };
+        let shares = |one| sides.each_ref().map(|works| [have(works, name, one), works.len()]);
+        // A count that only some turns have may be a build's, too.
+        let moved = pair.turns && usual.iter().flatten().any(|one| are_unlike(shares(*one), limits.alpha));
         let level = |side: usize| {
             let (works, runs) = (&sides[side], sides[side].len());
             let mean = works.iter().map(|work| count(work, name)).sum::<f64>() / runs as f64;
-            SideLevel { value: usual[side].or(Some(mean)), n: works.iter().map(|work| work.rounds).sum(), runs }
+            let value = usual[side].filter(|_| usual[0] != usual[1] || !moved).or(Some(mean));
+            SideLevel { value, n: works.iter().map(|work| work.rounds).sum(), runs }
         };
         let levels = [level(0), level(1)];
         let [base, new] = levels.map(|level| level.value.unwrap_or_default());
-        let (share, least) = SPORADIC;
+        let (share, least) = if pair.simulated() { (0.0, 1.0) } else { SPORADIC };
         let extra = (new - base).abs() * sides[1].iter().map(|work| work.pmis).sum::<f64>();
         let exact = match usual {
             // What some turn of the other side has, too, may be the host's.
-            [Some(_), Some(_)] => is_same(base, new) || !has(0) && !has(1),
-            [Some(_), None] => !pair.turns && extra >= least.max(share * levels[1].n as f64),
+            [Some(of_base), Some(of_new)] => {
+                let apart = [of_base, of_new].iter().all(|one| shares(*one).iter().any(|[have, _]| *have == 0));
+                moved || is_same(of_base, of_new) || apart
+            }
+            [Some(_), None] => moved || !pair.turns && extra >= least.max(share * levels[1].n as f64),
             [None, _] => false,
         };
         let is_judged = **name == OPERATIONS && levels.iter().all(|level| level.value > Some(0.0));

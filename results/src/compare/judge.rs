@@ -290,7 +290,8 @@ fn more_work(counts: &[&Row]) -> Option<String> {
     let sum = |all: &&&Row| all.arm == row.arm && all.metric == counts::OPERATIONS && row.metric != all.metric;
     let all = counts.iter().find(sum);
     let all = all.map_or_else(String::new, |all| format!("; all operations {}", all.sides().join(" → ")));
-    Some(format!("{by}more {what} ({}: {} of a PMI{all})", row.arm, row.sides().join(" → ")))
+    let at = if row.exact { "" } else { " at BASE's exits" };
+    Some(format!("{by}more {what} ({}: {} of a PMI{at}{all})", row.arm, row.sides().join(" → ")))
 }
 
 /// The row of `arm` against `base` of one run.

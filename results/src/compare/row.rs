@@ -54,8 +54,8 @@ pub enum Over {
 /// One side of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SideLevel {
-    /// Ratio to the reference arm in paired rounds; of all arms, and of turns, the time in ns; the count for a PMI or a sample, of NEW's
-    /// operations that do not repeat at the exits of BASE.
+    /// Ratio to the reference arm in paired rounds; of all arms, and of turns, the time in ns; the count for a PMI or a sample, NEW's
+    /// operations, where they do not repeat, are converted to the exits of BASE.
     pub value: Option<f64>,
     /// Rounds; 0: the side has none.
     pub n: usize,
@@ -86,7 +86,7 @@ pub struct Row {
     pub p_value_adjusted: Option<f64>,
     /// Pairs of neighbouring runs behind the interval; 0: there were none.
     pub blocks: usize,
-    /// The counts repeat from round to round on each side, and were compared exactly.
+    /// The counts repeat, from round to round or in most turns, and were compared exactly.
     pub exact: bool,
     /// Limits of the verdict.
     pub limits: Limits,
