@@ -95,22 +95,18 @@ impl Work {
 }
 
 /// Returns whether two sides have unlike shares of runs with a count, of as many runs, by Fisher's exact test.
-fn are_unlike([[a, n], [b, m]]: Both<[usize; 2]>, alpha: f64) -> bool {
-    let of = |all: usize, marked: usize, drawn: usize| Hypergeometric::new(all as u64, marked as u64, drawn as u64);
-    let Ok(law) = of(n + m, a + b, n) else { return false };
-    let p = law.cdf(a as u64).min(if a == 0 { 1.0 } else { law.sf(a as u64 - 1) });
-    2.0 * p < alpha
+fn are_unlike([base, new]: Both<[usize; 2]>, alpha: f64) -> bool {
+    let [[of_base, drawn], [of_new, others]] = [base, new].map(|side| side.map(|n| n as u64));
+    let Ok(law) = Hypergeometric::new(drawn + others, of_base + of_new, drawn) else { return false };
+    2.0 * law.cdf(of_base).min(of_base.checked_sub(1).map_or(1.0, |less| law.sf(less))) < alpha
 }
 
 /// Compares the counts of one arm; those of figures that are not whole are no counts of a PMI.
 pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
-    let of_run = |record: &&Record| {
-        let work = Work::of(record.started_unix, pair.arm(record, arm)?)?;
-        // No load disturbs a simulation: what its runs have more is the build's, in whatever round.
-        Some(Work { even: work.even || record.is_simulated(), ..work })
-    };
-    let of_side = |side: &Vec<&Record>| side.iter().filter_map(of_run).collect();
-    let sides: Both<Vec<Work>> = pair.sides.each_ref().map(of_side);
+    let of_run = |record: &&Record| Work::of(record.started_unix, pair.arm(record, arm)?);
+    // No load disturbs a simulation: what its runs have more is the build's, in whatever round.
+    let (share, least) = if pair.simulated() { (0.0, 1.0) } else { SPORADIC };
+    let sides: Both<Vec<Work>> = pair.sides.each_ref().map(|side| side.iter().filter_map(of_run).collect());
     if sides.iter().all(Vec::is_empty) {
         return Vec::new();
     }
@@ -137,9 +133,8 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
         }
         // Two runs with the same operations show that they repeat; of one they must be a whole number a round.
         let same = |name: &&String| have(works, name, count(&works[0], name)) == works.len();
-        let repeats =
-            (works.len() > 1 || works[0].even) && works.iter().all(|work| work.repeats) && names.iter().all(same);
-        repeats.then(|| count(&works[0], name))
+        let even = works.len() > 1 || works[0].even || pair.simulated();
+        (even && works.iter().all(|work| work.repeats) && names.iter().all(same)).then(|| count(&works[0], name))
     };
     let exits = sides.each_ref().map(|works| works.iter().map(|work| work.exits).sum::<f64>() / works.len() as f64);
     let apart = |exits_of: f64| (exits_of - exits[0]).clamp(-MOST_EXITS, MOST_EXITS);
@@ -148,39 +143,33 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
         let of = |work: &Work| work.operations.value - OF_EXITS.0 * apart(work.exits);
         works.iter().map(|work| (work.started, Estimate { value: of(work), ..work.operations })).collect()
     });
+    let found = of_few(&operations, Some(BETWEEN));
+    let found = Change { log: found.log.less(&known(OF_EXITS.1 * apart(exits[1]))), ..found };
     let row = |name: &&String| {
         if let Some(at) = sides.iter().position(|works| works.iter().any(|work| !work.counts.contains_key(*name))) {
             return one_sided(name, at);
         }
         let usual = sides.each_ref().map(|works| usual(works, name));
         let shares = |one| sides.each_ref().map(|works| [have(works, name, one), works.len()]);
-        // A count that only some turns have may be a build's, too.
-        let moved = pair.turns && usual.iter().flatten().any(|one| are_unlike(shares(*one), limits.alpha));
-        let level = |side: usize| {
+        // What only some turns have more may be a build's, too; there are some ten kinds.
+        let moved = pair.turns && usual.iter().flatten().any(|one| are_unlike(shares(*one), limits.alpha / 10.0));
+        let levels = [0, 1].map(|side: usize| {
             let (works, runs) = (&sides[side], sides[side].len());
             let mean = works.iter().map(|work| count(work, name)).sum::<f64>() / runs as f64;
             let value = usual[side].filter(|_| usual[0] != usual[1] || !moved).or(Some(mean));
             SideLevel { value, n: works.iter().map(|work| work.rounds).sum(), runs }
-        };
-        let levels = [level(0), level(1)];
+        });
         let [base, new] = levels.map(|level| level.value.unwrap_or_default());
-        let (share, least) = if pair.simulated() { (0.0, 1.0) } else { SPORADIC };
         let extra = (new - base).abs() * sides[1].iter().map(|work| work.pmis).sum::<f64>();
+        // What some turn of the other side has, too, may be the host's.
+        let unseen = usual.iter().flatten().all(|one| shares(*one).iter().any(|[have, _]| *have == 0));
         let exact = match usual {
-            // What some turn of the other side has, too, may be the host's.
-            [Some(of_base), Some(of_new)] => {
-                let apart = [of_base, of_new].iter().all(|one| shares(*one).iter().any(|[have, _]| *have == 0));
-                moved || is_same(of_base, of_new) || apart
-            }
+            [Some(of_base), Some(of_new)] => moved || unseen || is_same(of_base, of_new),
             [Some(_), None] => moved || !pair.turns && extra >= least.max(share * levels[1].n as f64),
             [None, _] => false,
         };
         let is_judged = **name == OPERATIONS && levels.iter().all(|level| level.value > Some(0.0));
-        let found = || {
-            let found = of_few(&operations, Some(BETWEEN));
-            Change { log: found.log.less(&known(OF_EXITS.1 * apart(exits[1]))), ..found }
-        };
-        Row::of_counts((arm, name), limits, levels, exact, (is_judged && !exact).then(found))
+        Row::of_counts((arm, name), limits, levels, exact, (is_judged && !exact).then_some(found))
     };
     names.iter().map(row).collect()
 }

@@ -333,15 +333,9 @@ mod tests {
         let disturbed = |more: u64| {
             move |side: usize, pair: u64| 7240 + more * side as u64 + if pair % 5 < 2 { 13 * pair } else { 0 }
         };
-        assert_eq!(
-            (operations(&of(&disturbed(0))), operations(&of(&disturbed(1)))),
-            (Verdict::NoChange, Verdict::Slower)
-        );
+        assert_eq!([0, 1].map(|n| operations(&of(&disturbed(n)))), [Verdict::NoChange, Verdict::Slower]);
         let sometimes = |share: u64| move |side: usize, pair: u64| 7240 + u64::from(side == 1 && pair % 10 < share);
-        assert_eq!(
-            (operations(&of(&sometimes(1))), operations(&of(&sometimes(4)))),
-            (Verdict::NoChange, Verdict::Slower)
-        );
+        assert_eq!([1, 4].map(|n| operations(&of(&sometimes(n)))), [Verdict::NoChange, Verdict::Slower]);
         let noisy = |more: u64| move |side: usize, pair: u64| 40_000 + pair * 37 % 13 * 60 + more * side as u64;
         assert_eq!((operations(&of(&noisy(0))), operations(&of(&noisy(4000)))), (Verdict::NotJudged, Verdict::Slower));
     }

@@ -114,9 +114,8 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             };
             let sides: Both<Vec<Run>> =
                 pair.sides.each_ref().map(|side| side.iter().enumerate().filter_map(run).collect());
-            let lacks = sides.iter().position(Vec::is_empty);
-            let lacks = lacks.map(|at| format!("one-sided: {} has no rounds of it", SIDES[at]));
-            let doubt = lacks.or_else(|| not_whole.clone());
+            let one_sided = |at: usize| format!("one-sided: {} has no rounds of it", SIDES[at]);
+            let doubt = sides.iter().position(Vec::is_empty).map(one_sided).or_else(|| not_whole.clone());
             Sample { arm: name.to_owned(), metric: metric.clone(), sides, doubt }
         };
         let of_arm: Vec<Sample> = metrics.into_par_iter().map(of_metric).collect();
