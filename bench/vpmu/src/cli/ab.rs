@@ -125,10 +125,12 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
             side.splice(..0, words.iter().cloned());
         }
     }
+    // BASE fails for all commits of a bisection, NEW for one alone.
+    let [of_all, of_one] = [Exit::StopsBisection, Exit::CannotTell].map(|exit| args.gate.bisect.then_some(exit));
     Ok(AbSpec {
         sides: [
-            Side { name: "BASE", binary: base, args: base_args },
-            Side { name: "NEW", binary: new, args: new_args },
+            Side { name: "BASE", binary: base, args: base_args, failure: of_all },
+            Side { name: "NEW", binary: new, args: new_args, failure: of_one },
         ],
         common,
         duration: args.duration.duration.unwrap_or(Duration::from_secs(60)),
@@ -156,23 +158,19 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
     };
     let grows: (&mut dyn Progress, Save<'_>) = (progress.as_mut(), &mut save);
     let (mut document, found, error) = ab::run(&spec, host, command_line, grows)?;
-    let mut report = Report { title: "vpmu ab".to_owned(), ..compare::report(&found, args.gate.all_metrics) };
+    let report = Report { title: "vpmu ab".to_owned(), ..compare::report(&found, args.gate.all_metrics) };
     let exit = found.exit();
-    // What was cut short is no open case of a JUnit report, but an error.
-    if document.status != Status::Complete && exit == Exit::Inconclusive {
-        report.verdict = Some((Exit::CannotTell, found.verdict.clone()));
-    }
     // An error hides no regression.
-    let ended = error.filter(|error| {
-        let is_hidden = exit == Exit::Regression;
-        is_hidden.then(|| complain(&format!("warning: {error}")));
-        !is_hidden
-    });
-    let code =
-        |ended: Result<Exit, Error>| for_bisect(args.gate.bisect, ended.unwrap_or_else(|error| error.exit)).code();
+    let (hidden, ended) = if exit == Exit::Regression { (error, None) } else { (None, error) };
+    let _ = hidden.inspect(|error| complain(&format!("warning: {error}")));
+    let code = |end: Result<Exit, Error>| for_bisect(args.gate.bisect, end.unwrap_or_else(|error| error.exit)).code();
     document.exit = Some(code(ended.clone().map_or(Ok(exit), Err)));
     let saved = write(&document);
-    let reported = report.junit().and_then(|cases| write_junit(args.gate.junit.as_deref(), &cases));
+    // What was cut short, or is not saved, is no open case of a JUnit report, but an error.
+    let cut = (document.status != Status::Complete && exit == Exit::Inconclusive).then(|| found.verdict.clone());
+    let why = ended.as_ref().or(saved.as_ref().err()).map(Error::to_string).or(cut).map(|why| (Exit::CannotTell, why));
+    let cases = Report { verdict: why.or_else(|| report.verdict.clone()), ..report.clone() }.junit();
+    let reported = cases.and_then(|cases| write_junit(args.gate.junit.as_deref(), &cases));
     let ended = ended.map_or(saved, Err).and(reported).map(|()| exit);
     document.exit = Some(code(ended.clone()));
     if args.form.json.json {

@@ -6,6 +6,7 @@ use results::table::Report;
 
 use super::files::write_junit;
 use crate::setting::options::GateOptions;
+use crate::sys::stopped;
 
 /// Most bytes of a report that an error takes the place of.
 const MAX_REPORT: u64 = 64 << 20;
@@ -16,7 +17,8 @@ pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) 
     if let (Some(file), Err(error)) = (gate.junit.as_deref(), &found) {
         let old = open::named_text(file, MAX_REPORT).ok();
         if old.map_or(file.symlink_metadata().is_err(), |old| old.is_empty() || old.starts_with("<?xml")) {
-            let report = Report { verdict: Some((error.exit, error.to_string())), ..Report::new(name) };
+            // An error of any exit is an error there, and no open case.
+            let report = Report { verdict: Some((Exit::CannotTell, error.to_string())), ..Report::new(name) };
             let _ = report.junit().and_then(|report| write_junit(Some(file), &report));
         }
     }
@@ -25,12 +27,12 @@ pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) 
 }
 
 /// Returns the end of a comparison for `git bisect run`, if that is `wanted`. What is open says nothing about the commit, which is
-/// skipped. A slip of the pen, or what this host cannot do, is so for all of them.
+/// skipped. A slip of the pen, or what this host cannot do, is so for all of them, and who interrupts it wants it to end.
 pub(super) fn for_bisect(wanted: bool, exit: Exit) -> Exit {
     match exit {
         _ if !wanted => exit,
         Exit::Done | Exit::Regression | Exit::CannotTell | Exit::StopsBisection => exit,
-        Exit::Inconclusive => Exit::CannotTell,
+        Exit::Inconclusive if !stopped() => Exit::CannotTell,
         _ => Exit::StopsBisection,
     }
 }

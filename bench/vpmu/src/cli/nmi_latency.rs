@@ -95,9 +95,9 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: &[String]) -> Result<Exit
         }
     });
     let main = plans.each_ref().map(|plan| plan as MakePlan<'_>);
-    // A newcomer, who calls the tool without a word, sees something even where nothing can be measured. Whoever asks for something is
-    // not served by a simulation, which would pass for that.
-    let asks = |word: &String| !["-q", "--quiet", "-v", "--verbose", "--no-save"].contains(&word.as_str());
+    // A newcomer, who calls the tool without a word, or with -q or -v in any cluster, sees something even where nothing can be measured.
+    // Whoever asks for something, as scripts do, is not served by a simulation, which would pass for that.
+    let asks = |word: &String| !matches!(word.trim_end_matches(['q', 'v']), "-" | "--quiet" | "--verbose");
     let fallback = if command_line.iter().skip(1).any(asks) { Fallback::Never } else { Fallback::WithNotice };
     let on = On { backend, linux, model: model.as_ref(), fallback };
     let one: [MakePlan<'_>; 1] = [&plan];

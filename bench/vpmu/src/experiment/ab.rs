@@ -65,6 +65,11 @@ const PMIS: f64 = 1000.0;
 /// Bound on a turn, or the whole run's if that is longer.
 const LEAST_LIMIT: Duration = Duration::from_secs(60);
 
+/// The remedy where a side failed.
+const ALONE: &str = "run that build's nmi-latency alone, with these options";
+/// The remedy where a side does not start.
+const PATH: &str = "give the path of a vpmu that can be executed; a bare name is a file of this folder, not of PATH";
+
 /// One of the two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
@@ -74,6 +79,8 @@ pub struct Side {
     pub binary: PathBuf,
     /// Options of its own.
     pub args: Vec<String>,
+    /// The exit of a failure of this build, in place of its own.
+    pub failure: Option<Exit>,
 }
 
 /// Returns a parameter of a turn's document; "none" stands for an absent one.
@@ -91,15 +98,11 @@ fn is_of(turn: &Record) -> (&Tool, [String; 2]) {
 /// # Errors
 /// It does not start, fails, takes longer than `limit`, or writes no document.
 fn take_turn(side: &Side, common: &[String], seed: u64, limit: Duration) -> Result<Option<Record>, Error> {
-    let Side { name, binary, args } = side;
+    let Side { name, binary, args, failure } = side;
     let what = format!("{name} ({})", binary.display());
     let failed = |exit: Option<Exit>, why: String| match exit {
-        Some(exit) => Error::new(exit, &*what, why, "run that build's nmi-latency alone, with these options"),
-        None => {
-            let remedy =
-                "give the path of a vpmu that can be executed; a bare name is a file of this folder, not of PATH";
-            Error::usage(format!("cannot start {what}"), why, remedy)
-        }
+        Some(exit) => Error::new(failure.unwrap_or(exit), &*what, why, ALONE),
+        None => Error::usage(format!("cannot start {what}"), why, PATH),
     };
     let mut command = Command::new(binary);
     command.arg0("vpmu").args(["nmi-latency", "--json", "--quiet", "--no-save", "--warmup=1"]);
@@ -108,7 +111,8 @@ fn take_turn(side: &Side, common: &[String], seed: u64, limit: Duration) -> Resu
     // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
     let ends = [Exit::Done, Exit::Regression, Exit::Inconclusive];
     let Some(ran) = program::ended(&mut command, limit.max(LEAST_LIMIT), &ends, &failed)? else { return Ok(None) };
-    let wrong = |why| Error::usage(format!("{what} wrote no result"), why, "give a vpmu with these documents");
+    let exit = failure.unwrap_or(Exit::Usage);
+    let wrong = |why| Error::new(exit, format!("{what} wrote no result"), why, "give a vpmu with these documents");
     let mut record: Record = ran.document().map_err(wrong)?;
     // How the process ended holds, whatever its document says of it: it was cut short, or its periods say little.
     if ran.exit() == Some(Exit::Inconclusive) && record.arms.iter().all(|arm| doubt_of(&record, arm).is_none()) {
@@ -328,7 +332,7 @@ mod tests {
         let binary = dir.path().join("side");
         std::fs::write(&binary, format!("#!/bin/sh\n{body}\n")).unwrap();
         std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
-        (dir, Side { name: "NEW", binary, args: Vec::new() })
+        (dir, Side { name: "NEW", binary, args: Vec::new(), failure: None })
     }
 
     fn taken(body: &str) -> Result<Option<Record>, Error> {
@@ -401,7 +405,7 @@ mod tests {
             let error = taken(body).unwrap_err();
             assert!(error.exit == exit && error.to_string().contains(needle), "{error} lacks {needle}");
         }
-        let absent = Side { name: "NEW", binary: "/no/such/vpmu".into(), args: Vec::new() };
+        let absent = Side { name: "NEW", binary: "/no/such/vpmu".into(), args: Vec::new(), failure: None };
         let error = take_turn(&absent, &[], 1, LEAST_LIMIT).unwrap_err();
         assert!(error.exit == Exit::Usage && error.to_string().contains("cannot start NEW (/no/such/vpmu)"), "{error}");
     }

@@ -27,6 +27,7 @@ pub const USUAL: Usual = Usual {
     strategies: &["recreate", "reuse", "reuse-lazy", "deferred", "pool"],
     rounds: (5, None),
     warmup: 1,
+    // As many set-ups as the time limit has room for where one takes long.
     samples: 12,
     time_limit: Duration::from_secs(2),
     mux_interval: Duration::from_millis(1),

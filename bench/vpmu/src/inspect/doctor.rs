@@ -78,15 +78,21 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
 /// The kernel module, which arms `kvm:STRATEGY` alone need: where it is not loaded, but can be, all is well.
 fn module_finding(fs: &HostFs, host: &HostFacts) -> Finding {
     let headers = format!("lib/modules/{}/build/Makefile", host.kernel.as_deref().unwrap_or_default());
-    let has_vpmu = matches!(host.kvm.as_deref(), Some("kvm_intel" | "kvm_amd"));
-    let (status, found) = match fs.text(kernel::LOADED).map(|loaded| kernel::check_version(&loaded).map(|()| loaded)) {
-        None if !has_vpmu => (Status::Warn, "it cannot be loaded: KVM here has no vPMU of its own".to_owned()),
-        None if !fs.exists(&headers) => (Status::Warn, "it cannot be built: no headers of this kernel".to_owned()),
-        None => (Status::Ok, "not loaded; docs/kernel-module.md says how".to_owned()),
-        Some(Ok(loaded)) => (Status::Ok, format!("vpmu_kvm is loaded, version {loaded}")),
-        Some(Err(why)) => (Status::Warn, why),
+    let (status, found, remedy) = match host.kvm.as_deref() {
+        None => (Status::Warn, "no kvm_intel or kvm_amd is loaded", "sudo modprobe kvm_intel, or kvm_amd"),
+        Some("kvm_intel" | "kvm_amd") if fs.exists(&headers) => (Status::Ok, "docs/kernel-module.md says how", ""),
+        Some("kvm_intel" | "kvm_amd") => {
+            (Status::Warn, "no headers of this kernel", "install linux-headers-$(uname -r)")
+        }
+        Some(_) => (Status::Warn, "KVM here has no vPMU of its own", "use another host, with kvm_intel or kvm_amd"),
     };
-    Finding::of("kernel module", status, found)
+    // Another version alone is mended by loading it again.
+    let of = |status, found: &str| Finding::of("kernel module", status, found);
+    match fs.text(kernel::LOADED).map(|loaded| (kernel::check_version(&loaded), loaded)) {
+        None => of(status, &format!("not loaded; {found}")).mended_by(remedy),
+        Some((Ok(()), loaded)) => of(Status::Ok, &format!("vpmu_kvm is loaded, version {loaded}")),
+        Some((Err(why), _)) => of(Status::Warn, &why),
+    }
 }
 
 /// Reports the event sources that can stand behind the counters.
@@ -189,12 +195,14 @@ mod tests {
         for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "load"] {
             assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
-        assert!(status(&diagnosis, "kernel module").found.contains("it cannot be built: no headers"));
         let of_another: Vec<_> = CASCADE_LAKE.iter().copied().chain([("sys/module/vpmu_kvm/version", "0\n")]).collect();
         let unreadable: Vec<_> = CASCADE_LAKE.iter().copied().filter(|(path, _)| !path.contains("tracing/")).collect();
         for (files, perfmon, check, found, remedy) in [
             (&unreadable[..], true, "tracefs", "cannot read", "remount"),
             (&of_another[..], true, "kernel module", "of version 0,", "make load"),
+            (&CASCADE_LAKE[..], true, "kernel module", "no headers of this kernel", "linux-headers-"),
+            (&PVM[..], true, "kernel module", "KVM here has no vPMU", "another host"),
+            (&[][..], true, "kernel module", "no kvm_intel or kvm_amd", "modprobe"),
             (&PVM[..], false, "perf_event_paranoid", "2, without CAP_PERFMON", "paranoid=1"),
             (&PVM[..], false, "perf_event_paranoid", "2, without CAP_PERFMON", "setcap cap_perfmon"),
         ] {

@@ -112,7 +112,7 @@ pub struct GateOptions {
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
 
-    /// For `git bisect run`: exit 0 not slower, 1 slower, 125 inconclusive, 128 an error, which stops it
+    /// For `git bisect run`: exit 0 not slower, 1 slower, 125 inconclusive or NEW fails, 128 another error, which stops it
     #[arg(long)]
     pub bisect: bool,
 }

@@ -64,7 +64,7 @@ pub struct ArmsOptions {
     #[arg(long, value_name = "N", value_parser = number_in(0..=1000), help_heading = "Rounds")]
     pub warmup: Option<u64>,
 
-    /// NMIs, set-ups of guest-stat, or rotations per arm, round and vCPU [default: 25; of guest-stat 40; with Linux 1000]
+    /// NMIs, set-ups of guest-stat, or rotations per arm, round and vCPU [default: 25; of guest-stat 12; with Linux 1000]
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
     pub samples: Option<u64>,
 

@@ -22,7 +22,7 @@ use sim::model::Number;
 use triage::child::this_program;
 
 use super::published::{Here, Judged, Reproduction, Row};
-use super::recipe::{ALL, Recipe, rows};
+use super::recipe::{ALL, Recipe, recipe, rows};
 use super::recording;
 use crate::experiment::stat_setup;
 use crate::setting::backend::{Probe, guest_cpu, open_kvm};
@@ -340,11 +340,13 @@ fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missi
     };
     let published = side("published", |row| row.against_published.as_ref());
     let predicted = side("predicted", |row| row.against_predicted.as_ref());
-    // It answers its question if all was measured, and something agrees or differs.
-    let judged = || rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
-    if judged().all(|one| matches!(one.verdict, Verdict::NotJudged | Verdict::Inconclusive)) {
-        let why = judged().find_map(|one| one.why.as_deref()).unwrap_or("no interval is narrow enough");
-        missing.push(format!("a comparison, because {why}"));
+    // Where nothing agrees or differs, the question is open. A number that is published of something else asks none.
+    let asks = |row: &&Row| !row.predicted.is_empty() || recipe(&row.figure).is_none_or(|of| of.differs.is_none());
+    let judged = || rows.iter().filter(asks).flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
+    let is_open = |one: &&Judged| one.verdict == Verdict::Inconclusive;
+    let first = judged().find(is_open).or_else(|| judged().next());
+    if let (Some(one), true) = (first, judged().all(|one| is_open(&one) || one.verdict == Verdict::NotJudged)) {
+        missing.push(format!("a comparison, because {}", one.why.as_deref().unwrap_or("no interval is narrow enough")));
     }
     let whole = missing.is_empty();
     if rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in)) {
@@ -424,6 +426,20 @@ mod tests {
         assert_eq!(said(&all), "differs, +200.0 %");
         leave_inconclusive(&mut all, "4.00 on 2 CPUs");
         assert_eq!(said(&all), "inconclusive, +200.0 %");
+    }
+
+    #[test]
+    fn nothing_is_missing_where_nothing_was_to_be_compared() {
+        let concluded = |figure: &str, verdicts: &[Verdict]| {
+            let of = |&verdict| {
+                let judged = Judged { verdict, by: None, why: Some(format!("{verdict:?}")) };
+                Row { figure: figure.to_owned(), against_published: Some(judged), ..Row::default() }
+            };
+            conclude(1, verdicts.iter().map(of).collect(), HostFacts::default(), Found::default()).here.unwrap()
+        };
+        assert!(concluded("event-practice.rand", &[Verdict::NotJudged]).whole && concluded("", &[]).whole);
+        let open = concluded("vpmu-reuse.v1.mean", &[Verdict::NotJudged, Verdict::Inconclusive]);
+        assert!(!open.whole && open.conclusion.ends_with("a comparison, because Inconclusive."), "{}", open.conclusion);
     }
 
     #[test]
