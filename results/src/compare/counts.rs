@@ -124,12 +124,12 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
     // The count that a side repeats.
     let usual = |works: &Vec<Work>, name: &str| {
         if pair.turns {
-            // They are many, and the host disturbs some. Kinds are small numbers: some repeat by chance where all of them do not.
+            // The host disturbs some; where most have the same of every kind the others are its doing.
             let most = |name: &str| {
                 let counts: Vec<f64> = works.iter().map(|work| count(work, name)).collect();
                 median(&counts).filter(|usual| works.len() > 1 && 2 * have(works, name, *usual) > works.len())
             };
-            return most(OPERATIONS).and_then(|_| most(name));
+            return most(name).filter(|_| names.iter().all(|name| most(name).is_some()));
         }
         // Two runs with the same operations show that they repeat; of one they must be a whole number a round.
         let same = |name: &&String| have(works, name, count(&works[0], name)) == works.len();
