@@ -167,7 +167,7 @@ pub struct PerfEvent {
     id: u64,
 }
 
-/// Each event that a bank may hold, and the leader.
+/// Most events in a group: all that a bank may hold, and the leader.
 const MOST_IN_GROUP: usize = MAX_POOL + MAX_COUNTERS + 1;
 /// Room for a group read: their number, then two words for each.
 const GROUP_WORDS: usize = 1 + 2 * MOST_IN_GROUP;
@@ -331,10 +331,10 @@ impl Backend for PerfBackend {
     }
 
     fn shut_gate(&mut self) -> Result<(), HostError> {
+        self.shut.clear();
         let Some(leader) = &self.leader else { return Ok(()) };
         asked("IOC_DISABLE", sys::disable(leader))?;
         self.is_open = false;
-        self.shut.clear();
         read_group(leader, |id, count| self.shut.push((id, count)))
     }
 

@@ -26,8 +26,8 @@ pub(super) fn ended(name: &str, gate: &GateOptions, found: Result<Exit, Error>) 
     found.map(of).map_err(|error| Error { exit: of(error.exit), ..error })
 }
 
-/// Returns the end of a comparison for `git bisect run`, if that is `wanted`. What is open says nothing about the commit, which is
-/// skipped. A slip of the pen, or what this host cannot do, is so for all of them, and who interrupts it wants it to end.
+/// Returns the end of a comparison for `git bisect run`, if that is `wanted`. An inconclusive one skips the commit. A usage error, or a
+/// host that cannot measure, is the same for every commit and stops the bisection, as an interrupt does.
 pub(super) fn for_bisect(wanted: bool, exit: Exit) -> Exit {
     match exit {
         _ if !wanted => exit,
