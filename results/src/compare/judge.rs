@@ -222,9 +222,8 @@ fn arms_of(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &m
     let reference = pair.reference.map_or("", String::as_str);
     let others = samples.par_iter().filter(|sample| sample.arm != reference);
     let mut rows: Vec<Row> = others.map(|sample| of_arm(sample, request, pair)).collect();
-    let has =
-        |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
-    for row in rows.iter_mut().filter(|row| !pair.turns && !has(&row.metric)) {
+    let has = |key: &str| pair.all().filter_map(|one| one.arm(reference)).any(|arm| arm.metrics.contains_key(key));
+    for row in rows.iter_mut().filter(|row| !row.limits.report_only && !pair.turns && !has(&row.metric)) {
         row.limits.report_only = true;
         notes.push(format!("{} {}: not judged: {reference} has none to divide it by", row.arm, row.metric));
     }
