@@ -236,7 +236,7 @@ mod tests {
             [
                 "90 % of the samples are in rand (libc.so.6), called by draw_shared (vpmu); in the kernel they are most often in \
                  native_queued_spin_lock_slowpath (100 % of these)",
-                "10 samples by context-switches, one in 120, 3 lost, 1 not readable, throttled 2 times by the kernel; 90 % of the chains \
+                "10 samples by context-switches, one in 120, 3 lost, 1 not readable, throttled by the kernel: 2; 90 % of the chains \
                  are complete",
                 "1 chains are broken at f (x.so)",
                 "80 % of the samples: schedule ([kernel]) < native_queued_spin_lock_slowpath ([kernel]) < rand (libc.so.6) < draw_shared \
