@@ -23,7 +23,7 @@ pub enum Exit {
     Host,
     /// Neither a regression nor a pass, for `git bisect run`, which skips the commit.
     CannotTell,
-    /// What no commit mends, for `git bisect run`, which stops.
+    /// The error is the same for every commit: `git bisect run` stops at it.
     StopsBisection,
     /// A bug of this program; EX_SOFTWARE of sysexits(3).
     Internal,
