@@ -37,23 +37,16 @@ pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
     if !shown {
         return Box::new(Silent);
     }
-    let is_terminal = std::io::stderr().is_terminal();
-    Box::new(Stderr {
-        is_terminal,
-        began: Instant::now(),
-        last: None,
-        what: String::new(),
-        done: 0,
-        total: 0,
-        bound: None,
-    })
+    // A dumb terminal obeys no escape; NO_COLOR is about colours, of which there are none.
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    Box::new(Stderr { is_terminal: std::io::stderr().is_terminal() && !is_dumb, ..Stderr::default() })
 }
 
 /// On a terminal a line that is written over and over, without colour; in a log a line every few seconds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Stderr {
     is_terminal: bool,
-    began: Instant,
+    began: Option<Instant>,
     /// Time of the last line.
     last: Option<Instant>,
     what: String,
@@ -70,7 +63,7 @@ impl Stderr {
             return;
         }
         self.last = Some(Instant::now());
-        let spent = self.began.elapsed().as_secs_f64();
+        let spent = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
         // Of the runs, or of the time that they may take.
         let time = self.bound.map_or(0.0, |bound| spent / bound.as_secs_f64());
         let share = (self.done as f64 / self.total.max(1) as f64).max(time).min(1.0);
@@ -99,9 +92,9 @@ impl Progress for Stderr {
     }
 
     fn begin(&mut self, total: u64) {
-        let now = Instant::now();
+        let now = Some(Instant::now());
         // The first line of a log comes after a while, that of a terminal at once.
-        (self.done, self.total, self.began, self.last) = (0, total, now, Some(now).filter(|_| !self.is_terminal));
+        (self.done, self.total, self.began, self.last) = (0, total, now, now.filter(|_| !self.is_terminal));
         self.bound = None;
     }
 
