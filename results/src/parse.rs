@@ -1,5 +1,6 @@
 //! Values as people write them, and names that they may have meant.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 /// Reads a duration like `4ms`, `250us`, `1.5s`, `1h 30m`: decimal numbers with their units. Exact to the nanosecond.
@@ -16,9 +17,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// Suggests a remedy for a name that is none of `known`: the one most like it, if any is, and all of them; `or` is what
 /// else may be given.
-pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
+pub fn suggestion<S: Borrow<str>>(name: &str, known: &[S], or: &str) -> String {
     let all = format!("{}{or}", known.join(", "));
-    match most_like(name, known.iter().copied()) {
+    match most_like(name, known.iter().map(Borrow::borrow)) {
         Some(like) => format!("did you mean {like}? There are {all}"),
         None => format!("there are {all}"),
     }
@@ -34,13 +35,8 @@ pub fn fault(text: &str, error: &toml::de::Error) -> String {
     format!("line {line}: {message}{nearest}")
 }
 
-/// How names of processors begin, and their short forms in names of guests' processors and of models.
-const PROCESSORS: [(&str, &str); 3] = [("cascade", "clx"), ("ice", "icx"), ("sapphire", "spr")];
-
 /// Finds the first of `known` that begins with `name`, else the one that is most like it, if any is.
-pub fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
-    let lower = name.to_lowercase();
-    let name = PROCESSORS.iter().find(|(whole, _)| lower.starts_with(whole)).map_or(name, |(_, short)| short);
+fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     if let Some(longer) = known.clone().find(|known| !name.is_empty() && known.starts_with(name)) {
         return Some(longer);
     }

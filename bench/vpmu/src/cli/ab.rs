@@ -105,7 +105,7 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
         [own("--base-args", split(&args.base_args))?, own("--new-args", split(&args.new_args))?];
     let this = || std::env::current_exe().map_err(|error| Error::internal("this program has no path", error));
     // A bare name is a file of this folder, as it is for every other command: not one of PATH.
-    let file = |path: &PathBuf| Path::new(".").join(path);
+    let file = |path: &PathBuf| Path::new(if path.parent() == Some("".as_ref()) { "." } else { "" }).join(path);
     let base = args.base.as_ref().map(file).map_or_else(this, Ok)?;
     let new = args.new.as_ref().map_or_else(|| base.clone(), file);
     if args.new.is_none() && base_args == new_args {
@@ -192,11 +192,11 @@ pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error>
 mod tests {
     use results::verdict::Limits;
 
-    use super::super::usage::tests::parsed;
     use super::*;
+    use crate::setting::parse::{options, refused};
 
     fn found(line: &[&str]) -> Result<AbSpec, Error> {
-        parsed(line).and_then(|args| spec(&args))
+        options(line).map_err(|error| refused(&error)).and_then(|args| spec(&args))
     }
 
     #[test]

@@ -217,14 +217,14 @@ mod tests {
     use results::advice::Advice;
     use results::document::Status;
 
-    use super::super::usage::tests::parsed as args;
     use super::*;
     use crate::arms::arm::sim;
     use crate::experiment::nmi_latency::simulated::simulate;
+    use crate::setting::parse::{options, refused};
 
     /// Advises by simulated runs of these options, as the command does, and counts the rounds of the first.
     fn simulated(line: &[&str]) -> (Advice, usize) {
-        let args: AdviseArgs = args(line).unwrap();
+        let args: AdviseArgs = options(line).unwrap();
         let strategy = strategies(&args.arms.strategy).unwrap();
         let (model, traces) = (named_model(&args.host.behind.backend).unwrap().unwrap(), traces(&args).unwrap());
         let mut records: Vec<Record> = Vec::new();
@@ -287,7 +287,8 @@ mod tests {
     fn a_trace_that_tells_nothing_is_left_out_and_a_bad_one_refused() {
         let on = ["--backend", "sim:development-host", "--strategy", "gate,reuse", "--trace"];
         let given = |traces: &[String]| {
-            let args: AdviseArgs = args(&[&on[..], &traces.iter().map(String::as_str).collect::<Vec<_>>()].concat())?;
+            let line = [&on[..], &traces.iter().map(String::as_str).collect::<Vec<_>>()].concat();
+            let args: AdviseArgs = options(&line).map_err(|error| refused(&error))?;
             runs(&args, true, &super::traces(&args)?).map(|(runs, left_out)| (runs.len(), lines(&left_out)))
         };
         let [idle, top, stat] = ["idle-clx-6.1", "top-clx-6.1", "stat-clx-6.1"].map(trace);
@@ -304,8 +305,8 @@ mod tests {
             assert!(error.exit == Exit::Usage && error.to_string().contains(needle), "{error} lacks {needle}");
         }
         assert!(
-            args::<AdviseArgs>(&["--trace", "x", "--workload", "single"]).is_err()
-                && args::<AdviseArgs>(&["--trace", "x", "--vcpus", "2"]).is_err()
+            options::<AdviseArgs>(&["--trace", "x", "--workload", "single"]).is_err()
+                && options::<AdviseArgs>(&["--trace", "x", "--vcpus", "2"]).is_err()
         );
     }
 }

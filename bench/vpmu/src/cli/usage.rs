@@ -25,13 +25,8 @@ pub(super) fn is_workload(word: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    /// Parses the options of one command from a line without program and command name.
-    pub(in crate::cli) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, results::error::Error> {
-        crate::setting::parse::options(line).map_err(|found| crate::setting::parse::refused(&found))
-    }
 
     #[test]
     fn perfs_spellings_are_taken_ahead_of_the_guest() {

@@ -1,17 +1,28 @@
 //! Values as users write them: durations, sizes, bounded numbers.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command};
 use results::error::Error;
 use vmm::machine::Cpu;
 
-pub use results::parse::{duration, fault, suggestion};
+pub use results::parse::{duration, fault};
+
+/// How names of processors begin, and their short forms in names of guests' processors and of models.
+const PROCESSORS: [(&str, &str); 3] = [("cascade", "clx"), ("ice", "icx"), ("sapphire", "spr")];
+
+/// Suggests a remedy for a name that is none of `known`, as [`results::parse::suggestion`], of processors by their whole names, too.
+pub fn suggestion<S: Borrow<str>>(name: &str, known: &[S], or: &str) -> String {
+    let lower = name.to_lowercase();
+    let short = PROCESSORS.iter().find(|(whole, _)| lower.starts_with(whole));
+    results::parse::suggestion(short.map_or(name, |(_, short)| short), known, or)
+}
 
 /// A folder that a command writes several files to. `-` is stdout for commands that write one.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
@@ -160,15 +171,17 @@ pub fn refused(error: &clap::Error) -> Error {
     let text = error.to_string();
     let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: vpmu ")).unwrap_or_default();
     let path: Vec<_> = usage.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
-    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let told = |line: &&str| !["Usage:", "For more information", "[possible"].iter().any(|end| line.starts_with(end));
     let mut lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(told);
     let what = lines.by_ref().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-    let (what, values) = what.split_once(" [possible values: ").unwrap_or((&what, ""));
-    let known: Vec<&str> = values.trim_end_matches(']').split(", ").collect();
-    let given = what.split('\'').nth(1).unwrap_or_default();
+    if let Some(ContextValue::Strings(known)) =
+        error.get(ContextKind::ValidValue).filter(|known| !known.to_string().is_empty())
+    {
+        let given = error.get(ContextKind::InvalidValue).map(ToString::to_string).unwrap_or_default();
+        return Error::usage(what, "", suggestion(&given, known, ""));
+    }
     let tip = lines.find_map(|line| line.strip_prefix("tip: ").filter(|tip| tip.contains("exist")));
     let remedy = match (error.kind(), tip, &*path.join(" ")) {
-        (ErrorKind::InvalidValue, ..) if !values.is_empty() => suggestion(given, &known, ""),
         (_, Some(tip), _) => tip.to_owned(),
         (ErrorKind::UnknownArgument, _, "ab") => "options of the runs stand behind --".to_owned(),
         // What refuses a value says what it takes, and what misses one names its option.

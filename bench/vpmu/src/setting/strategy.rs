@@ -135,7 +135,6 @@ fn below_kvm(name: &str) -> Result<StrategyParameter, Error> {
     let arm = format!("{BELOW_KVM}{name}");
     let Some(preset) = kernel::preset(name, kernel::applies(&release)) else {
         let known = kernel::PRESETS.map(|(name, _)| format!("{BELOW_KVM}{name}"));
-        let known: Vec<&str> = known.iter().map(String::as_str).collect();
         return Err(Error::usage(format!("no strategy {arm}"), "", suggestion(name, &known, "")));
     };
     whole(arm, &preset)

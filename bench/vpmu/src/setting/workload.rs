@@ -6,10 +6,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::setting::parse::suggestion;
 use arch_pmu::spec::Vendor;
 use guest::abi::{EventSpec, FLAG_TASK_SWITCH, WORKLOAD_FTEST, WORKLOAD_IDLE, WORKLOAD_IO};
 use results::document::EventParameter;
-use results::parse::suggestion;
 
 /// IA32_PERFEVTSELx.USR (SDM vol. 3, "Architectural Performance Monitoring").
 const USR: u64 = 1 << 16;
@@ -175,8 +175,15 @@ impl FromStr for Workload {
                 .map(|set| (set, GuestWork::FTEST))
                 .or_else(|| work(text).map(|work| (EventSet::SINGLE, work))),
         };
-        let keys = [&EventSet::ALL.map(|set| set.key)[..], &GuestWork::ALL.map(|work| work.key)].concat();
-        let unknown = || format!("unknown workload; {}, and EVENTS/WORK", suggestion(text, &keys, ""));
+        let (sets, works) = (EventSet::ALL.map(|set| set.key), GuestWork::ALL.map(|work| work.key));
+        let unknown = || {
+            let (part, keys) = match text.split_once('/') {
+                Some((set, work)) if events(set).is_some() => (work, works.to_vec()),
+                Some((set, _)) => (set, sets.to_vec()),
+                None => (text, [&sets[..], &works].concat()),
+            };
+            format!("unknown workload; {}, and EVENTS/WORK", suggestion(part, &keys, ""))
+        };
         found.map(|(events, work)| Self { events, work }).ok_or_else(unknown)
     }
 }
