@@ -16,7 +16,7 @@ use crate::table::{Report, Table};
 use crate::write::utc;
 
 /// A result: a workload on a host.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ResultRanking {
     /// Events and work of the guest.
     pub workload: String,
@@ -27,7 +27,7 @@ pub struct ResultRanking {
 }
 
 /// The choice of a strategy.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Advice {
     /// The strategy to take.
     pub choice: String,

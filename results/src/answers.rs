@@ -1,6 +1,8 @@
 //! Answers: each arm of a run beside the floor or the first arm, as its table gives them and its document keeps them; and the keys that
 //! every command's JSON has.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::choice::livelocks;
@@ -82,15 +84,20 @@ impl<E: Experiment> Document<E> {
     }
 }
 
-/// Returns what a command prints as JSON: the value's keys, those of a list being `items`, with `schema` unless it has its own, and
-/// `exit`. What judges pairs has them with their intervals as `answer`.
+/// A list that a command prints.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct List<T> {
+    /// Its items.
+    pub items: Vec<T>,
+}
+
+/// Returns what a command prints as JSON: the value's keys, with `schema` unless it has its own, and `exit`. What judges pairs has
+/// them with their intervals as `answer`.
 pub fn output(schema: &str, value: Value, exit: Exit) -> Value {
-    let own = match value {
-        Value::Object(own) => own,
-        items => Map::from_iter([("items".to_owned(), items)]),
-    };
     let mut all = Map::from_iter([("schema".to_owned(), schema.into())]);
-    all.extend(own);
+    if let Value::Object(own) = value {
+        all.extend(own);
+    }
     all.insert("exit".to_owned(), exit.code().into());
     Value::Object(all)
 }
@@ -141,6 +148,5 @@ mod tests {
         let of = |value: Value| output("vpmu-x/1", value, Exit::Regression);
         assert_eq!(of(json!({"a": 1, "exit": 7})), json!({"schema": "vpmu-x/1", "a": 1, "exit": 1}));
         assert_eq!(of(json!({"schema": "vpmu-y/2"})), json!({"schema": "vpmu-y/2", "exit": 1}));
-        assert_eq!(of(json!([2])), json!({"schema": "vpmu-x/1", "items": [2], "exit": 1}));
     }
 }

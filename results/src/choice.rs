@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::document::warnings::{LIVELOCK, NO_FIGURE};
@@ -20,7 +21,7 @@ pub const ONE_PLACE: f64 = 0.05;
 pub type Work = BTreeMap<&'static str, f64>;
 
 /// A strategy in a result.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Regret {
     /// Its name.
     pub strategy: String,
@@ -32,7 +33,7 @@ pub struct Regret {
 }
 
 /// A strategy over all results.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Ranked {
     /// Its name.
     pub strategy: String,
@@ -54,7 +55,7 @@ impl Ranked {
 }
 
 /// What is left out, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LeftOut {
     /// The result, or strategies of it.
     pub what: String,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::compare::{CompareSpec, asked, definitions, differences, group_label, grouped, reference};
 use crate::document::{ArmKind, Record};
@@ -27,7 +27,7 @@ pub enum Order {
 }
 
 /// A run within a series.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Point {
     /// Start, seconds since 1970.
     pub started_unix: u64,
@@ -44,8 +44,12 @@ pub struct Point {
 }
 
 /// A change.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
+    /// The arm.
+    pub arm: String,
+    /// The metric.
+    pub metric: String,
     /// Place and size of the change.
     #[serde(flatten)]
     pub point: ChangePoint,
@@ -58,7 +62,7 @@ pub struct Change {
 }
 
 /// One arm and metric of one experiment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Series {
     /// Experiment and parameters, for people.
     pub label: String,
@@ -77,7 +81,7 @@ pub struct Series {
 }
 
 /// A history.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct History {
     /// As given on the command line.
     pub source: String,
@@ -89,8 +93,8 @@ pub struct History {
     pub notes: Vec<String>,
     /// The series.
     pub series: Vec<Series>,
-    /// The changes of all of them, in short.
-    pub answer: Vec<Value>,
+    /// The changes of all of them.
+    pub answer: Vec<Change>,
 }
 
 impl History {
@@ -186,12 +190,7 @@ pub fn history(source: &str, records: &[Record], request: &CompareSpec, order: &
         let why = "no arm, metric or revision that was asked for, but for the arm that others are divided by";
         return Err(Error::usage(format!("no series in {source}"), why, "leave out --arm, --metric and --by"));
     }
-    let all = series.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)));
-    let answer = all.map(|(Series { arm, metric, .. }, change)| {
-        let (size, p, revision) = (change.point.change, change.point.p, &change.first_changed_revision);
-        json!({"arm": arm, "metric": metric, "change": size, "p": p, "first_changed_revision": revision})
-    });
-    let answer = answer.collect();
+    let answer = series.iter().flat_map(|series| series.changes.iter().cloned()).collect();
     let (source, documents, order) = (source.to_owned(), records.len(), order.name());
     Ok(History { source, documents, order, notes: note.into_iter().collect(), series, answer })
 }
@@ -223,6 +222,8 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &CompareSpec, fam
         let [before, after] = [point.index - 1, point.index];
         let (base, new) = ([runs[before]], [runs[after]]);
         Change {
+            arm: arm.to_owned(),
+            metric: metric.to_owned(),
             point,
             last_good_revision: points[before].revision.clone(),
             first_changed_revision: points[after].revision.clone(),
@@ -274,7 +275,7 @@ pub fn report(history: &History) -> Report {
         let mut notes = Vec::new();
         for (series, change) in all.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
         {
-            let (at, Series { arm, metric, .. }) = (change.point.index, series);
+            let (at, Change { arm, metric, .. }) = (change.point.index, change);
             let begun = match &series.points[at] {
                 Point { kernel: Some(kernel), .. } if history.order == "kernel" => format!("{kernel} "),
                 Point { started_unix: 0, .. } => String::new(),

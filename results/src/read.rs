@@ -138,8 +138,8 @@ pub struct Found {
 
 /// Returns whether what cannot be used is no regular file, or whole JSON of something else than a result.
 pub fn is_foreign(path: &Path) -> bool {
-    let value = open::found(path, MAX_DOCUMENT).and_then(open::text).ok();
-    let value = value.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    let bytes = open::found_bytes(path, MAX_DOCUMENT).ok();
+    let value = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
     let name = SCHEMA.trim_end_matches(char::is_numeric);
     let is_file =
         std::fs::metadata(path).map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |meta| meta.is_file());
@@ -271,7 +271,7 @@ mod tests {
         type Change = fn(&mut Value);
         let whole = changed(|_| {});
         let changes: [(&str, Change); 9] = [
-            ("its schema is vpmu-result/2, and not vpmu-result/3", |d| d["schema"] = json!("vpmu-result/2")),
+            ("its schema is vpmu-result/2, and not vpmu-result/4", |d| d["schema"] = json!("vpmu-result/2")),
             ("host: missing field `class`", |d| drop(d["host"].as_object_mut().unwrap().remove("class"))),
             ("arms[0].metrics.nmi_handler_ns.p50: invalid value: integer `-5`", |d| {
                 d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!(-5);

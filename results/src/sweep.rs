@@ -10,12 +10,12 @@ use crate::metric::{Metric, NMI_HANDLER, ROTATION};
 /// Name of the file of finished points in a results folder.
 pub const FILE: &str = "sweep.jsonl";
 /// The schema of a line.
-pub const SCHEMA: &str = "vpmu-sweep/3";
+pub const SCHEMA: &str = "vpmu-sweep/4";
 /// Largest file: about 100 000 points of nine strategies.
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// A line.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Line {
     /// [`SCHEMA`].
     pub schema: String,

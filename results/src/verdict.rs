@@ -10,7 +10,7 @@ use crate::stats::jackknife::Estimate;
 pub use crate::stats::limits::Limits;
 
 /// A verdict on one change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Shown, and left out of the judgement.

@@ -8,6 +8,7 @@ use results::stats::jackknife::Estimate;
 use results::stats::{median, trimmed};
 use results::table::layout::plural;
 use results::verdict::{Tally, Verdict};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::run::Run;
@@ -21,7 +22,7 @@ pub(crate) const APART: f64 = 0.03;
 pub(crate) const BY_CHANCE: f64 = 0.01;
 
 /// The level of a host: its judged times over all arms, metrics and settings.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HostRow {
     /// The host.
     pub host: String,
@@ -41,7 +42,7 @@ pub struct HostRow {
 }
 
 /// A figure of a class over its hosts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LevelRow {
     /// The class, setting, metric and arm that the row shows.
     #[serde(flatten)]
@@ -57,7 +58,7 @@ pub struct LevelRow {
 }
 
 /// Statistics of a fleet.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Analysis {
     /// The verdict in a sentence.
     pub verdict: String,

@@ -22,7 +22,7 @@ use crate::run::{Labels, Run};
 /// The file's name in the folder.
 pub const INDEX: &str = "vpmu-index.jsonl";
 /// First line, with the version of the lines *and* of what a document is reduced to: it grows with either.
-const HEADER: &str = "{\"version\":5}\n";
+const HEADER: &str = "{\"version\":6}\n";
 /// Largest index that is loaded: that of some hundred thousand documents.
 const MAX_INDEX: u64 = 1 << 30;
 
@@ -267,7 +267,7 @@ mod tests {
         let path = dir.path().join(INDEX);
         assert_eq!(read_of(dir.path()), 4);
         let whole = fs::read_to_string(&path).unwrap();
-        let other_version = whole.replacen("\"version\":5", "\"version\":3", 1);
+        let other_version = whole.replacen("\"version\":6", "\"version\":3", 1);
         let torn = &whole[..whole.len() * 2 / 3];
         for (text, reads) in
             [(other_version.as_str(), 4..5), (torn, 1..4), (&whole.replacen("\"key\"", "key", 1), 1..2)]

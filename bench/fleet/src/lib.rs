@@ -3,10 +3,11 @@
 //!
 //! [`campaign`] is a plan and the folder of its outcomes, [`slurm`] runs its elements on a cluster, and [`index`] keeps
 //! runs beside their documents. The runs of a host are one block: [`analyse`] names hosts that stand apart, and [`compare()`]
-//! judges one side by another.
+//! judges one side by another; [`Findings`] are those of a campaign.
 
 pub mod campaign;
 mod compare;
+mod findings;
 pub mod hash;
 mod hosts;
 pub mod index;
@@ -19,6 +20,7 @@ pub mod slurm;
 mod synthetic;
 
 pub use compare::{compare, too_few};
+pub use findings::{Findings, Variant, documents, variants};
 pub use hosts::{Analysis, HostRow, LevelRow, MIN_HOSTS, analyse};
 pub use run::{Figure, Labels, Run};
 pub use series::Question;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::run::Run;
 
 /// A series of runs asks one question again and again: this one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Question {
     /// Host class.
     pub class: String,

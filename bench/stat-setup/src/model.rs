@@ -111,7 +111,7 @@ impl Machine {
 }
 
 /// A constant of the set-up model that was chosen so that a published figure comes out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Fitted {
     /// Description of the constant.
     pub constant: String,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::change::{self, Change};
@@ -18,11 +19,9 @@ use crate::verdict::{Tally, Verdict};
 
 /// Why an arm has no ratio.
 const NO_RATIO: &str = "no round has a ratio to the arm it is divided by: one of the two is 0 ns, or they share none";
-/// The schema of a comparison's JSON.
-const SCHEMA: &str = "vpmu-compare/4";
 
 /// Documents that are compared: of one experiment with the same parameters.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Group {
     /// Experiment and parameters, for people.
     pub label: String,
@@ -37,7 +36,7 @@ pub struct Group {
 }
 
 /// One side of a comparison.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Side {
     /// As given on the command line.
     pub source: String,
@@ -50,10 +49,8 @@ pub struct Side {
 }
 
 /// A comparison.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
-    /// Always "vpmu-compare/4".
-    pub schema: &'static str,
     /// BASE.
     pub base: Side,
     /// NEW.
@@ -106,7 +103,7 @@ impl Comparison {
         };
         let (judged, exit) = (rows.into_iter().filter(|row| row.verdict != Verdict::NotJudged), exit.code());
         let answer = judged.cloned().collect();
-        Self { schema: SCHEMA, base, new, unlike, notes, groups, answer, exit, verdict }
+        Self { base, new, unlike, notes, groups, answer, exit, verdict }
     }
 
     /// The exit code.

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::change::{Change, of_blocks};
@@ -26,7 +27,7 @@ const NINE_OF_TEN: f64 = 1.65;
 pub const ALL_ARMS: &str = "all arms";
 
 /// Question of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
     /// Did one arm change against the reference arm?
@@ -52,7 +53,7 @@ pub enum Over {
 }
 
 /// One side of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct SideLevel {
     /// Ratio to the reference arm in paired rounds; of all arms, and of turns, the time in ns; the count for a PMI or a sample, NEW's
     /// operations, where they do not repeat, are converted to the exits of BASE.
@@ -64,7 +65,7 @@ pub struct SideLevel {
 }
 
 /// One arm and metric.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// Question that the row answers.
     pub question: Question,

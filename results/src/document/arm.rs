@@ -38,7 +38,7 @@ pub enum ArmKind {
 pub struct Arm {
     /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`KVM_ARMS`); "kvm:" and a strategy name where the kernel
     /// module keeps the host events of KVM's own vPMU.
-    #[serde(rename = "strategy")]
+    #[serde(rename = "arm")]
     pub name: String,
     /// Role of the arm.
     pub kind: ArmKind,

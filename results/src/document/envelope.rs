@@ -16,7 +16,7 @@ use crate::host::HostFacts;
 use crate::metric;
 
 /// The schema's name and version.
-pub const SCHEMA: &str = "vpmu-result/3";
+pub const SCHEMA: &str = "vpmu-result/4";
 /// Name of the experiment that compares strategies by a guest's NMI handler.
 pub const NMI_LATENCY: &str = "nmi-latency";
 /// The experiment of set-ups inside a guest, with documents of the same types.
@@ -65,8 +65,6 @@ impl Status {
 pub trait Experiment: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
 impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Experiment for T {}
 
-/// Parameters of guest runs.
-pub type GuestRun = Parameters;
 /// Parameters of whatever experiment, by name, for readers that do not care which it was.
 pub type Any = Map<String, Value>;
 
@@ -83,7 +81,7 @@ enum AnswerRow {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(bound = "")]
 #[schemars(bound = "E: JsonSchema")]
-pub struct Document<E: Experiment = GuestRun> {
+pub struct Document<E: Experiment = Parameters> {
     /// The file it was read from; empty for one that was not.
     #[serde(skip)]
     pub path: PathBuf,
@@ -112,6 +110,7 @@ pub struct Document<E: Experiment = GuestRun> {
     /// The host.
     pub host: HostFacts,
     /// The arms, in the order of the command line, the floor and `kvm` last.
+    #[schemars(length(min = 1))]
     pub arms: Vec<Arm>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,

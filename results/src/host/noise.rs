@@ -83,7 +83,7 @@ pub fn load(before: &HostFacts, mut after: HostFacts) -> Option<String> {
 }
 
 /// Outcome of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Fine.
@@ -102,7 +102,7 @@ impl Status {
 }
 
 /// One check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Finding {
     /// Subject of the check.
     pub check: &'static str,

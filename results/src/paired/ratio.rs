@@ -19,7 +19,7 @@ pub const MIN_ROUNDS: usize = 5;
 pub const BETWEEN_RUNS: Estimate = Estimate { value: 0.0, error: 0.003, freedom: 3.0 };
 
 /// A ratio of two arms.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Ratio {
     /// Ratio of the arm to the other: 1.1 is 10 % slower.
     pub ratio: f64,

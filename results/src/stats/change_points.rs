@@ -27,7 +27,7 @@ const CLEAR: f64 = 6.0;
 pub const USUAL: Limits = Limits { alpha: 0.001, threshold: 0.05, bound: 0.05, report_only: false };
 
 /// A place where a series changes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ChangePoint {
     /// First value after the change, from 0.
     pub index: usize,
@@ -130,7 +130,7 @@ fn undisturbed(series: &[f64]) -> Vec<f64> {
 }
 
 /// A series that goes up or down all the time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Trend {
     /// Its line at the first value.
     pub before: f64,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// Limits for a change.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Limits {
     /// Adjusted p values below this are significant.
     pub alpha: f64,

@@ -58,7 +58,7 @@ fn built(rounds: u64, strategies: &[&str], ns: impl Fn(&Metric, &str, u64) -> u6
         let kind = if name == "floor" { "floor" } else { "strategy" };
         let mut arm = measured(&template["measured"], rounds, (place, count), |metric, round| ns(metric, name, round));
         arm.as_object_mut().unwrap().extend(template[kind].as_object().unwrap().clone());
-        arm["strategy"] = name.into();
+        arm["arm"] = name.into();
         arm
     });
     value["arms"] = arms.chain([template["kvm"].clone()]).collect();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::{Experiment, Plan, Target};
 
 /// One run of `vpmu`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Element {
     /// Its number, from 0.
     pub number: u64,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use results::error::{Error, Exit};
 use results::table::layout::plural;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::element::Element;
@@ -11,7 +12,7 @@ use super::folder::{Campaign, Done, Folder};
 use crate::slurm::query::{State as Slurm, States, Task, never_starts};
 
 /// Progress of an element.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Exit 0.
@@ -46,7 +47,7 @@ impl State {
 }
 
 /// One element.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Line {
     /// Its number.
     pub number: u64,
@@ -72,7 +73,7 @@ pub struct Line {
 }
 
 /// A campaign at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Standing {
     /// Name of the campaign.
     pub campaign: String,

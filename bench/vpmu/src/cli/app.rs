@@ -1,12 +1,13 @@
 //! The command line as a whole: its commands, their help, and what carries each out.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 
 use clap::builder::{Resettable, StyledStr};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
+use results::table::layout::columns;
+use results::table::wrapped;
 
 use super::end::{ended, for_bisect};
 use super::{
@@ -239,12 +240,13 @@ pub fn definition() -> clap::Command {
         let help = after_help(command.get_name());
         with_own_defaults(command.after_help(help), "")
     });
-    let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    let (mut help, width) = ("{about-with-newline}\n{usage-heading} {usage}\n".to_owned(), columns().min(80));
     for (group, names) in GROUPS {
-        let _ = writeln!(help, "\n{group}:");
+        help += &["\n", group, ":\n"].concat();
         for name in names {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
-            let _ = writeln!(help, "  {name:<11}  {}", about.map(ToString::to_string).unwrap_or_default());
+            let line = format!("  {name:<11}  {}", about.map(ToString::to_string).unwrap_or_default());
+            help += &(wrapped(&line, width, &" ".repeat(15)) + "\n");
         }
     }
     help += include_str!("options.txt");
@@ -291,14 +293,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Report(args) => report::run(&args),
         Command::Export(args) => export::run(&args),
     };
-    print_output(&schema(&command_line), *found.as_ref().unwrap_or_else(|error| &error.exit))?;
+    print_output(&show::schema_of(&command_of(&command_line)), *found.as_ref().unwrap_or_else(|error| &error.exit))?;
     found
 }
 
-/// Names what a command prints as JSON, unless that has a name of its own.
-fn schema(words: &[String]) -> String {
+/// Names the command of a line, of fleet with its own.
+fn command_of(words: &[String]) -> String {
     let depth = if words.get(1).is_some_and(|word| word == "fleet") { 2 } else { 1 };
-    format!("vpmu-{}/1", words.iter().skip(1).take(depth).map(String::as_str).collect::<Vec<_>>().join("-"))
+    words.iter().skip(1).take(depth).map(String::as_str).collect::<Vec<_>>().join("-")
 }
 
 /// Checks a command line, program name first. Files are not looked for: where the command runs may be another folder.

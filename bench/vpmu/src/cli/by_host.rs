@@ -48,24 +48,7 @@ pub(super) fn gather(source: &Path) -> Result<Gathered, Error> {
 
 /// Gathers the runs of the elements that have an outcome.
 pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign) -> Result<Gathered, Error> {
-    let mut documents = Vec::new();
-    for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
-        let Some(done) = folder.done(element.number)? else { continue };
-        // A failed element has no figures; an inconclusive one says which of its figures are not whole.
-        if !matches!(done.exit, Some(0 | 3)) {
-            continue;
-        }
-        for document in &done.documents {
-            let labels = Labels {
-                host: done.attempt.host.clone(),
-                element: Some(element.number),
-                variant: (campaign.binaries.len() > 1).then(|| element.variant.clone()),
-                repetition: Some(u64::from(element.repetition)),
-            };
-            documents.push((PathBuf::from(document), labels));
-        }
-    }
-    Ok(indexed(&folder.path, documents))
+    Ok(indexed(&folder.path, fleet::documents(folder, campaign)?))
 }
 
 fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Gathered {

@@ -8,10 +8,11 @@ use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
 use vmm::machine::Cpu;
 
-use crate::experiment::conformance::{self, Checked, Target};
+use crate::experiment::conformance::{self, Checked, Runs, Target};
 use crate::setting::backend::{BackendChoice, Chosen, choose, open_kvm, this_host};
 use crate::setting::options::{JsonOption, QuietOption};
 use crate::setting::parse::processor;
+use crate::setting::process::VERSION;
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
 use crate::terminal::console::{self, complain, print, print_json};
@@ -117,7 +118,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     let host = open_kvm()?;
     let tap = |text: &str| if args.json.json { Ok(()) } else { print(text) };
     tap(&format!("TAP version 14\n1..{}\n", guests.len() * targets.len()))?;
-    let mut runs = Vec::new();
+    let mut found = Runs { version: VERSION, backend, runs: Vec::new() };
     for (guest, target) in guests.iter().flat_map(|guest| targets.iter().map(move |target| (*guest, target))) {
         let run = conformance::run(&host, guest, target, sys::interrupted())?;
         // A guest that was stopped has cases that did not run, which are no failures.
@@ -125,12 +126,12 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
             tap("Bail out! interrupted\n")?;
             return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
         }
-        tap(&run.tap(runs.len() + 1)?)?;
-        runs.push(run);
+        tap(&run.tap(found.runs.len() + 1)?)?;
+        found.runs.push(run);
     }
-    tap(&conformance::summary(&runs))?;
+    tap(&conformance::summary(&found.runs))?;
     if args.json.json {
-        print_json(&conformance::json(&backend, &runs))?;
+        print_json(&found)?;
     }
-    Ok(if runs.iter().all(|run| run.ok) { Exit::Done } else { Exit::Regression })
+    Ok(if found.runs.iter().all(|run| run.ok) { Exit::Done } else { Exit::Regression })
 }

@@ -167,21 +167,3 @@ pub(super) fn measure_then(
     }
     error.map_or(Ok(document), Err)
 }
-
-#[cfg(test)]
-mod tests {
-    use results::document::ArmKind;
-
-    use super::*;
-    use crate::arms::rounds::mock;
-
-    #[test]
-    fn strategies_that_cannot_run_are_no_success() {
-        let mut document = mock::finished(&[]);
-        assert_eq!(exit(&document), Exit::Done);
-        for arm in document.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
-            arm.not_available = Some("it needs host events".to_owned());
-        }
-        assert_eq!(exit(&document), Exit::Inconclusive);
-    }
-}

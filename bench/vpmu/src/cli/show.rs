@@ -1,15 +1,29 @@
 //! `vpmu show`.
 
+use crate::experiment::conformance::Runs;
+use crate::experiment::reproduce::published::Reproduction;
+use crate::experiment::sweep::pareto::Swept;
+use crate::inspect::doctor::Diagnosis;
 use clap::{Args, ValueEnum};
+use fleet::Findings;
+use fleet::campaign::element::Element;
+use fleet::campaign::standing::Standing;
 use host_pmu::backend::BackendKey;
 use host_pmu::sampler::SampledEvent;
-use host_pmu::strategy::{self, PRESETS};
+use host_pmu::strategy::{self, PRESETS, Strategy};
 use host_pmu::{kernel, open};
-use results::document::{Any, BELOW_KVM, GuestRun, SCHEMA, schema};
+use results::advice::Advice;
+use results::answers::List;
+use results::compare::Comparison;
+use results::document::{BELOW_KVM, Document, Record, SCHEMA, schema};
 use results::error::{Error, Exit, one_line};
+use results::history::History;
 use results::metric;
+use results::sweep::{self, Line};
 use results::table::layout::columns;
 use results::table::wrapped;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 use sim::mediated::{MEDIATED, Mediated};
 use sim::model::{EMBEDDED, Model};
@@ -34,7 +48,7 @@ pub enum Kind {
     Metrics,
     /// Events of this host: behind a guest's counters (--backend) and to record by (-e)
     Events,
-    /// JSON Schemas of result documents
+    /// JSON Schemas of documents and of what --json prints
     Schemas,
 }
 
@@ -58,8 +72,9 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
     let json = args.json.json;
     match (args.kind, &args.name) {
         (Kind::Schemas, Some(name)) => {
-            let schema = schema_of(name)?;
-            if json { print_json(&schema)? } else { print(&indented(&schema)?)? }
+            let found = SCHEMAS.iter().find(|(known, ..)| known == name);
+            let (_, schema, _, make) = found.ok_or_else(|| unknown("schema", name, &SCHEMAS.map(|(name, ..)| name)))?;
+            if json { print_json(&make(schema))? } else { print(&indented(&make(schema))?)? }
         }
         (kind @ (Kind::Strategies | Kind::Models), Some(name)) => {
             let text = match (kind, Model::text(name)) {
@@ -68,41 +83,44 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
                 _ => strategy(name)?,
             };
             let table: toml::Table = text.parse().map_err(|error| Error::internal("a definition is no TOML", error))?;
-            if json { print_json(&json!({ "name": name, "definition": table }))? } else { print(&text)? }
+            let item = Item { name: name.clone(), definition: Some(json!(table)), ..Item::default() };
+            if json { print_json(&List { items: vec![item] })? } else { print(&text)? }
         }
-        (_, Some(name)) => {
-            let why = "NAME is of a strategy, a model or a schema";
-            return Err(Error::usage(format!("one line is all there is of '{name}'"), why, "leave it out"));
-        }
+        (_, Some(name)) => return Err(Error::usage(format!("the list has all there is of '{name}'"), "", "omit it")),
         (kind, None) => {
             let items = items(kind)?;
-            if json {
-                let item = |(name, about): &Item| json!({ "name": name, "about": about });
-                print_json(&items.iter().map(item).collect::<Vec<_>>())?;
-            } else {
-                print(&list(&items, columns()))?;
-            }
+            if json { print_json(&List { items })? } else { print(&list(&items, columns()))? }
         }
     }
     Ok(Exit::Done)
 }
 
 fn list(items: &[Item], columns: usize) -> String {
-    let width = items.iter().map(|(name, _)| name.len()).max().unwrap_or(0).min(2 * columns / 5);
-    let line = |(name, about): &Item| wrapped(&format!("{name:<width$}  {about}"), columns, &" ".repeat(width + 2));
+    let width = items.iter().map(|item| item.name.len()).max().unwrap_or(0).min(2 * columns / 5);
+    let indent = " ".repeat(width + 2);
+    let line = |item: &Item| wrapped(&format!("{:<width$}  {}", item.name, item.about), columns, &indent);
     items.iter().map(|item| line(item) + "\n").collect()
 }
 
-/// The name of a choice, as options take it, and a line about it.
-type Item = (String, String);
+/// A choice.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+struct Item {
+    /// Its name, as options take it.
+    name: String,
+    /// A line about it, in lists.
+    about: String,
+    /// All of it, where it was asked for by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    definition: Option<Value>,
+}
 
 /// Returns all of a kind.
 fn items(kind: Kind) -> Result<Vec<Item>, Error> {
-    let item = |(name, about): (&str, &str)| (name.to_owned(), about.to_owned());
+    let item = |(name, about): (&str, &str)| Item { name: name.to_owned(), about: about.to_owned(), ..Item::default() };
     Ok(match kind {
         Kind::Strategies => {
             let presets = PRESETS.iter().map(|name| item((name, strategy::about(name))));
-            let below = kernel::PRESETS.map(|(name, about)| (format!("{BELOW_KVM}{name}"), about.to_owned()));
+            let below = kernel::PRESETS.map(|(name, about)| item((&format!("{BELOW_KVM}{name}"), about)));
             presets.chain(below).chain(MEDIATED.iter().map(|kind| item((kind.name, kind.about)))).collect()
         }
         Kind::Models => {
@@ -111,12 +129,12 @@ fn items(kind: Kind) -> Result<Vec<Item>, Error> {
         // A workload is one of each, EVENTS/WORK.
         Kind::Workloads => {
             let sets = EventSet::ALL.map(|set| item((set.key, set.about)));
-            let works = GuestWork::ALL.map(|work| (format!(".../{}", work.key), work.about.to_owned()));
+            let works = GuestWork::ALL.map(|work| item((&format!(".../{}", work.key), work.about)));
             sets.into_iter().chain(works).collect()
         }
         Kind::Metrics => metric::ALL.iter().map(|metric| item((metric.key, metric.about))).collect(),
         Kind::Events => events(),
-        Kind::Schemas => SCHEMAS.map(item).into(),
+        Kind::Schemas => SCHEMAS.map(|(name, _, about, _)| item((name, about))).into(),
     })
 }
 
@@ -135,8 +153,17 @@ fn strategy(name: &str) -> Result<String, Error> {
     if !PRESETS.contains(&name) {
         return Ok(text);
     }
-    let choices = text.split_once('\n').map_or("", |(_, choices)| choices);
+    let choices: String = text.lines().skip(1).map(|line| line.to_owned() + &values(line, &text) + "\n").collect();
     Ok(format!("# As preset {name}; a strategy is named by its file, unless it has a `name`.\n{choices}"))
+}
+
+/// Says which values the key of a line may have, as the reader of definitions does of a wrong one.
+fn values(line: &str, definition: &str) -> String {
+    let key = line.trim_start_matches('[').split([' ', ']']).next().unwrap_or_default();
+    let mut wrong: toml::Table = definition.parse().unwrap_or_default();
+    let why = wrong.insert(key.to_owned(), "?".into()).and_then(|_| wrong.try_into::<Strategy>().err());
+    let why = why.map_or_else(String::new, |why| why.message().replace('`', "").replace("a boolean", "true or false"));
+    why.split_once("expected ").map_or_else(String::new, |(_, values)| format!("  # {values}"))
 }
 
 /// Returns the events that may stand behind a guest's counters and those that a guest is recorded by, tried on this thread.
@@ -145,31 +172,46 @@ fn events() -> Vec<Item> {
     let backends = BackendKey::all().map(|(key, about)| {
         let stand_in = if key.is_stand_in() { "stand-in: " } else { "" };
         let opened = open::probe(&key).map_err(|error| error.to_string());
-        (format!("--backend {key}"), format!("{stand_in}{about}{}", tried(opened)))
+        let about = format!("{stand_in}{about}{}", tried(opened));
+        Item { name: format!("--backend {key}"), about, ..Item::default() }
     });
     let recording = SampledEvent::named().filter_map(|name| Some(recorded_by(&name.parse().ok()?)));
     backends.chain(recording).collect()
 }
 
 fn recorded_by(event: &SampledEvent) -> Item {
-    (format!("-e {event}"), format!("for vpmu record{}", tried(event.probe())))
+    Item { name: format!("-e {event}"), about: format!("for vpmu record{}", tried(event.probe())), ..Item::default() }
 }
 
 fn tried(opened: Result<(), String>) -> String {
     opened.map_or_else(|why| format!("; not here: {}", one_line(&why)), |()| String::new())
 }
 
-/// Schemas, by the experiments whose documents they describe.
-const SCHEMAS: [(&str, &str); 2] =
-    [("result", "Documents of experiments with guests"), ("plain", "Documents of every other experiment")];
+/// A schema: its name, that of the command that prints it if it is no document; its version, its subject, and what makes it.
+type Schema = (&'static str, &'static str, &'static str, fn(&str) -> Value);
 
-/// Returns the JSON Schema of that name.
-fn schema_of(name: &str) -> Result<Value, Error> {
-    match name {
-        "result" => Ok(schema::<GuestRun>(SCHEMA)),
-        "plain" => Ok(schema::<Any>(&format!("{SCHEMA}, of arms without a guest"))),
-        _ => Err(unknown("schema", name, &SCHEMAS.map(|(name, _)| name))),
-    }
+/// Schemas of everything that is printed as JSON.
+const SCHEMAS: [Schema; 14] = [
+    ("result", SCHEMA, "Documents of experiments with guests", schema::<Document>),
+    ("plain", SCHEMA, "Documents of every other experiment, ab among them", schema::<Record>),
+    ("compare", "vpmu-compare/4", "Two results beside each other", schema::<Comparison>),
+    ("history", "vpmu-history/2", "A folder of results over time", schema::<History>),
+    ("advise", "vpmu-advise/1", "Which strategy to take", schema::<Advice>),
+    ("sweep", "vpmu-pareto/4", "Strategies by scenario", schema::<Swept>),
+    ("sweep.jsonl", sweep::SCHEMA, "A line of its file", schema::<Line>),
+    ("reproduce", "vpmu-reproduce/5", "Published figures beside others", schema::<Reproduction>),
+    ("conformance", "vpmu-conformance/2", "Cases and their outcomes", schema::<Runs>),
+    ("doctor", "vpmu-doctor/1", "Checks of this host", schema::<Diagnosis>),
+    ("show", "vpmu-show/1", "Names", schema::<List<Item>>),
+    ("fleet-plan", "vpmu-fleet-plan/1", "Elements of a plan", schema::<List<Element>>),
+    ("fleet-status", "vpmu-fleet-status/1", "Progress of a campaign", schema::<Standing>),
+    ("fleet-report", "vpmu-fleet-report/7", "Hosts and variants of a campaign", schema::<Findings>),
+];
+
+/// Names the schema of what a command prints.
+pub(super) fn schema_of(command: &str) -> String {
+    let found = SCHEMAS.iter().find(|(name, ..)| *name == command);
+    found.map_or_else(|| format!("vpmu-{command}/1"), |(_, schema, ..)| (*schema).to_owned())
 }
 
 fn unknown(kind: &str, name: &str, known: &[&str]) -> Error {
@@ -178,8 +220,6 @@ fn unknown(kind: &str, name: &str, known: &[&str]) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use host_pmu::strategy::Strategy;
-
     use super::*;
 
     #[test]
@@ -194,17 +234,14 @@ mod tests {
         std::fs::write(&file, strategy("deferred").unwrap()).unwrap();
         let mine = Strategy::from_toml(&strategy(file.to_str().unwrap()).unwrap()).unwrap();
         assert_eq!(mine, Strategy { name: "mine".to_owned(), ..Strategy::preset("deferred").unwrap() });
-        for (name, _) in SCHEMAS {
-            assert!(schema_of(name).unwrap()["properties"]["arms"].is_object(), "{name}");
-        }
     }
 
     #[test]
     fn an_event_opens_here_or_says_why_not() {
         let events = events();
-        let (_, about) = events.iter().find(|(name, _)| name == "--backend cpu-clock").unwrap();
+        let Item { about, .. } = events.iter().find(|event| event.name == "--backend cpu-clock").unwrap();
         assert!(about.starts_with("stand-in: "), "{about}");
-        let (_, about) = recorded_by(&"kvm:no_such_event".parse().unwrap());
+        let Item { about, .. } = recorded_by(&"kvm:no_such_event".parse().unwrap());
         assert!(about.contains("; not here: "), "{about}");
     }
 }

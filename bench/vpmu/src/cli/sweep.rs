@@ -2,10 +2,9 @@
 
 use clap::Args;
 use results::error::{Error, Exit};
-use serde_json::json;
 
-use crate::experiment::sweep::store::Store;
-use crate::experiment::sweep::{grid, pareto};
+use crate::experiment::sweep::pareto::{self, Swept};
+use crate::experiment::sweep::{grid, store::Store};
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::sys;
 use crate::terminal::console::{self, complain, print};
@@ -71,9 +70,8 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let (file, mut progress) = (store.path.clone(), progress::shown(!args.quiet.quiet));
     let (lines, skipped) = store.run(&points, &strategies, sys::interrupted(), progress.as_mut())?;
 
-    let scenarios = pareto::compare(&lines);
-    let document = json!({ "schema": "vpmu-pareto/3", "answer": scenarios });
-    console::show(args.json.json, &pareto::report(&scenarios), &document)?;
+    let found = Swept { answer: pareto::compare(&lines) };
+    console::show(args.json.json, &pareto::report(&found.answer), &found)?;
     if !args.json.json {
         let before = if skipped > 0 { format!(", {skipped} of them from before") } else { String::new() };
         let (done, all) = (lines.len(), points.len());

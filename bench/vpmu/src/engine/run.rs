@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use host_pmu::stats::ns;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
-use results::document::{Document, Experiment, GuestRun, SCHEMA, Status};
+use results::document::{Document, Experiment, Parameters, SCHEMA, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::now_unix;
@@ -88,7 +88,7 @@ pub(crate) struct About<'a, E: Experiment> {
 }
 
 /// A document, and the error that ended its experiment early, if one did: the whole rounds before it are in the document.
-pub type Measured<E = GuestRun> = (Document<E>, Option<Error>);
+pub type Measured<E = Parameters> = (Document<E>, Option<Error>);
 
 /// Decides whether there are enough rounds, by the document so far where it looks at that.
 pub(crate) type Enough<'a, E> = &'a mut dyn FnMut(&State, &mut dyn FnMut() -> Document<E>) -> bool;

@@ -22,6 +22,7 @@ use results::document::{KVM_ARMS, kvm_arm};
 use results::error::{Error, one_line};
 use results::host::HostFs;
 use results::table::layout::plural;
+use schemars::JsonSchema;
 use serde::Serialize;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
@@ -36,7 +37,7 @@ use crate::terminal::console::filled;
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases::cases);
 
 /// Result of a case.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub enum Verdict {
     /// It holds.
@@ -112,7 +113,7 @@ impl Checked {
 }
 
 /// A case with its result.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CaseResult {
     #[serde(skip)]
     case: &'static Case,
@@ -123,15 +124,15 @@ pub struct CaseResult {
 }
 
 /// One run of the payload.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Run {
     /// Name of the guest in TAP.
     #[serde(skip)]
     guest: String,
     cpu: &'static str,
     pmu_version: u8,
-    /// The strategy's name.
-    strategy: String,
+    /// The strategy's name, or KVM's.
+    arm: String,
     /// Every case is ok.
     pub ok: bool,
     cases: Vec<CaseResult>,
@@ -148,7 +149,7 @@ pub fn summary(runs: &[Run]) -> String {
 
 impl Run {
     /// Judges the report of a run, which comes from the guest and may hold anything.
-    pub fn new(guest: Checked, strategy: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
+    pub fn new(guest: Checked, arm: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
         let ended = one_line(&end.to_string());
         let whole = end.is_complete() && report.is_some_and(|report| report.complete == 1);
         let verdict = |number: usize| {
@@ -172,8 +173,8 @@ impl Run {
             |(number, case): (usize, &'static Case)| CaseResult { case, key: case.key, verdict: verdict(number) };
         let cases: Vec<CaseResult> = guest.cases().iter().enumerate().map(result).collect();
         let ok = cases.iter().all(|one| one.verdict.is_ok());
-        let (cpu, pmu_version, strategy) = (guest.cpu.name(), guest.pmu().version(), strategy.to_owned());
-        Self { guest: guest.name(), cpu, pmu_version, strategy, ok, cases }
+        let (cpu, pmu_version, arm) = (guest.cpu.name(), guest.pmu().version(), arm.to_owned());
+        Self { guest: guest.name(), cpu, pmu_version, arm, ok, cases }
     }
 
     /// Formats the run as a subtest of a TAP 14 stream, number `number` in it.
@@ -191,17 +192,22 @@ impl Run {
             let verdict = Value::from(Serde(&one.verdict));
             context! { ok => one.verdict.is_ok(), hex => hex.to_vec(), of, verdict }
         };
-        let Self { guest, strategy, ok, cases, .. } = self;
+        let Self { guest, arm, ok, cases, .. } = self;
         let cases: Vec<_> = cases.iter().map(case).collect();
-        let lines = filled(include_str!("conformance/tap.txt"), context! { number, guest, strategy, ok, cases })?;
+        let lines = filled(include_str!("conformance/tap.txt"), context! { number, guest, arm, ok, cases })?;
         Ok(lines.join("\n") + "\n")
     }
 }
 
-/// Formats all runs as one document, `"schema": "vpmu-conformance/1"`.
-pub fn json(backend: &str, runs: &[Run]) -> serde_json::Value {
-    let version = crate::setting::process::VERSION;
-    serde_json::json!({ "schema": "vpmu-conformance/1", "version": version, "backend": backend, "runs": runs })
+/// All runs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Runs {
+    /// The version of the tool.
+    pub version: &'static str,
+    /// Key of the backend, or KVM's name.
+    pub backend: String,
+    /// The runs.
+    pub runs: Vec<Run>,
 }
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
@@ -382,9 +388,7 @@ mod tests {
         let tap = run.tap(1).unwrap();
         let begin = format!("# Subtest: milan, reuse\n    1..{}\n    ok 1 - amd-reset: ", milan.cases().len());
         assert!(tap.starts_with(&begin) && tap.contains("(APM 13.2.1"), "{tap}");
-        let value = json("step", &[run]);
-        assert_eq!((&value["runs"][0]["cpu"], &value["runs"][0]["pmu_version"]), (&"milan".into(), &1.into()));
-        assert_eq!(value["runs"][0]["cases"][5]["case"], "amd-aliases");
+        assert_eq!((run.cpu, run.pmu_version, run.cases[5].key), ("milan", 1, "amd-aliases"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::setting::process;
 use crate::terminal::console;
 
 /// The report of `doctor`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct Diagnosis {
     /// The checks.
     pub findings: Vec<Finding>,

@@ -5,11 +5,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::binary::{VPMU, ended_by, json as parsed, run as vpmu, text, vpmu as command};
 
-/// Each command reads each experiment's document, which has its answer and its exit.
+/// Returns whether a value has the keys of a schema that was made of types, and no others.
+fn fits(value: &Value, schema: &Value, all: &Value) -> bool {
+    match (value, schema["$ref"].as_str(), schema["anyOf"].as_array()) {
+        (_, Some(name), _) => fits(value, all.pointer(&name[1..]).unwrap(), all),
+        (_, _, Some(any)) => any.iter().any(|one| fits(value, one, all)),
+        (Value::Array(items), ..) => items.iter().all(|item| fits(item, &schema["items"], all)),
+        (Value::Object(own), ..) if schema["properties"].is_object() => {
+            let known = |key| schema["properties"].get(key).or(schema.get("additionalProperties"));
+            own.iter().all(|(key, one)| known(key).is_some_and(|of| fits(one, of, all)))
+                && schema["required"].as_array().unwrap().iter().all(|key| own.contains_key(key.as_str().unwrap()))
+        }
+        _ => true,
+    }
+}
+
+/// Each command reads each experiment's document, which has its answer and its exit, and the keys of its schema.
 #[test]
 fn every_experiments_result_goes_through_every_reader() {
     let dir = tempfile::tempdir().unwrap();
@@ -32,6 +47,9 @@ fn every_experiments_result_goes_through_every_reader() {
                 (&json!(experiment), &json!(output.status.code()))
             );
             assert!(document["answer"].as_array().is_some_and(|all| all.len() > 1), "{experiment}");
+            let name = if ["sim", "guest-stat"].contains(&words[0]) { "result" } else { "plain" };
+            let schema = parsed(&vpmu(at, &["show", "schemas", name]));
+            assert!(fits(&document, &schema, &schema), "{experiment}");
             let folder = format!("{experiment}-{side}");
             std::fs::create_dir(at.join(&folder)).unwrap();
             std::fs::write(at.join(&folder).join("x.json"), output.stdout).unwrap();

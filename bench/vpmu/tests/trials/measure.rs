@@ -37,7 +37,7 @@ fn saved(dir: &Path, workload: &str) -> Value {
 
 fn arm<'a>(document: &'a Value, strategy: &str) -> &'a Value {
     let arms = document["arms"].as_array().expect("arms");
-    arms.iter().find(|arm| arm["strategy"] == strategy).expect("the arm")
+    arms.iter().find(|arm| arm["arm"] == strategy).expect("the arm")
 }
 
 fn a_short_run() {
@@ -50,7 +50,7 @@ fn a_short_run() {
     let document = saved(dir.path(), "single/ftest");
     // Handlers of ten events may have no time for all samples before the limit of a turn.
     for (document, least) in [(&document, 120), (&saved(dir.path(), "sampling10/ftest"), 60)] {
-        assert_eq!((&document["schema"], &document["status"]), (&"vpmu-result/3".into(), &"complete".into()));
+        assert_eq!((&document["schema"], &document["status"]), (&"vpmu-result/4".into(), &"complete".into()));
         for strategy in ["recreate", "reuse", "reuse-lazy", "gate", "floor"] {
             let arm = arm(document, strategy);
             assert!(arm["lost"] == 0 && arm["left_out"].is_null(), "{strategy}");

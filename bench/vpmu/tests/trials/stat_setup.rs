@@ -31,7 +31,7 @@ fn arms(document: &serde_json::Value) -> &[serde_json::Value] {
 
 /// Returns the names of the arms.
 fn names(document: &serde_json::Value) -> Vec<&str> {
-    arms(document).iter().map(|arm| arm["strategy"].as_str().unwrap()).collect()
+    arms(document).iter().map(|arm| arm["arm"].as_str().unwrap()).collect()
 }
 
 /// Returns what is said of an arm, a line each.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fleet::campaign::element::{Element, elements};
 use fleet::campaign::plan::{Plan, refused};
 use fleet::slurm::command::Slurm;
+use results::answers::List;
 use results::error::{Error, Exit};
 use results::table::layout::{columns, plural};
 use results::table::{Report, Table};
@@ -48,7 +49,7 @@ pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(P
 pub(super) fn plan(path: &Path, json: bool, check: Check<'_>) -> Result<Exit, Error> {
     let (plan, elements) = planned(path, check, &Slurm::default())?;
     if json {
-        return print_json(&elements).map(|()| Exit::Done);
+        return print_json(&List { items: elements }).map(|()| Exit::Done);
     }
     let mut table = Table::new(["experiment", "variant", "elements", "limit of each"]).keys(2);
     for ([experiment, variant], elements) in fleet::groups(&elements, by_kind) {

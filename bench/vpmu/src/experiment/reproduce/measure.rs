@@ -356,7 +356,7 @@ fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missi
     let measured = plural(rows.iter().filter(|row| row.measured.is_some()).count(), "number");
     let conclusion = format!("{measured} measured{published}{predicted}.{missing}");
     let here = Some(Here { host, notes, whole, conclusion });
-    Reproduction { schema: "vpmu-reproduce/4", seed, rows, fitted: Vec::new(), here }
+    Reproduction { seed, rows, fitted: Vec::new(), here }
 }
 
 #[cfg(test)]

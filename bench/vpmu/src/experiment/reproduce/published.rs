@@ -6,18 +6,20 @@ use results::host::HostFacts;
 use results::stats::interval::{Interval, NORMAL_95};
 use results::stats::jackknife::Estimate;
 use results::verdict::{Limits, Verdict};
+use schemars::JsonSchema;
 use serde::Serialize;
 use sim::model::{Number, Origin};
 use stat_setup::model::Fitted;
 
 /// A number, published, simulated and measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// The figure's id in `results/published.toml`.
     pub figure: String,
     /// Description of the figure.
     pub what: String,
     /// The number of it that is published.
+    #[schemars(with = "String")]
     pub number: Number,
     /// Its unit.
     pub unit: String,
@@ -29,7 +31,8 @@ pub struct Row {
     pub simulated: Option<f64>,
     /// Simulated against published: percent, or points where the number is itself a percentage.
     pub error: Option<f64>,
-    /// Origin of the number.
+    /// Origin of the number: "predicted", "of-fitted", {"fitted": constants} or {"transferred": figure}.
+    #[schemars(with = "serde_json::Value")]
     pub origin: Origin,
     /// With `--run`, as a model of this host predicts it: the ends of the range that the model is off where it was made.
     pub predicted: Vec<f64>,
@@ -44,7 +47,7 @@ pub struct Row {
 }
 
 /// A measured number.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Measured {
     /// The number.
     pub value: f64,
@@ -57,10 +60,8 @@ pub struct Measured {
 }
 
 /// Everything `reproduce` found.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Reproduction {
-    /// Always "vpmu-reproduce/4".
-    pub schema: &'static str,
     /// The simulations' seed.
     pub seed: u64,
     /// The rows, in the order of `results/published.toml`.
@@ -73,7 +74,7 @@ pub struct Reproduction {
 }
 
 /// The part of a [`Reproduction`] that was measured at once, on this host.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Here {
     /// The host.
     pub host: HostFacts,
@@ -86,7 +87,7 @@ pub struct Here {
 }
 
 /// A measured number against another one for the same: published, or predicted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Judged {
     /// "no-change" is agreement within 10 %; "slower" is more, "faster" is less.
     pub verdict: Verdict,

@@ -58,7 +58,7 @@ pub fn simulated(seed: u64) -> Result<Reproduction, Error> {
         row.error = row.simulated.zip(row.published).map(error);
         rows.push(row);
     }
-    Ok(Reproduction { schema: "vpmu-reproduce/4", seed, rows, fitted, here: None })
+    Ok(Reproduction { seed, rows, fitted, here: None })
 }
 
 /// Simulates arms of a recipe.

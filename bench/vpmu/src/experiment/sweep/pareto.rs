@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use results::choice::{Work, means};
@@ -12,10 +13,10 @@ use results::table::layout::{dash, ratio, time};
 use results::table::{Report, Table};
 
 /// A strategy in a scenario: means over seeds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StrategySummary {
     /// Name of the strategy.
-    pub strategy: String,
+    pub arm: String,
     /// Number of seeds with a result.
     pub seeds: usize,
     /// Median latency, ns; `None` where it has none with some seed: the others' mean is no mean of all.
@@ -32,12 +33,19 @@ pub struct StrategySummary {
 }
 
 /// Points that differ in strategy and seed only.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Scenario {
     /// Model, workload, and the parameters that vary in the grid.
     pub name: String,
     /// Strategies in the order of the grid.
     pub rows: Vec<StrategySummary>,
+}
+
+/// What `vpmu sweep` found.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Swept {
+    /// The scenarios.
+    pub answer: Vec<Scenario>,
 }
 
 /// Compares the strategies of each scenario, in the order of the grid.
@@ -86,7 +94,7 @@ fn row(name: &str, lines: &[Line]) -> StrategySummary {
     let works: Vec<Work> = own.iter().filter_map(|(line, arm)| Some(work(arm, line.latency()?))).collect();
     let doubts = |arm: &Arm| arm.own.doubtful().map(|(count, _)| count).sum::<u64>() + arm.incomplete.len() as u64;
     StrategySummary {
-        strategy: name.to_owned(),
+        arm: name.to_owned(),
         seeds: own.len(),
         latency_ns: mean(&p50),
         x_floor: mean(&|line, arm| Some(p50(line, arm)? / p50(line, line.floor()?)?)),
@@ -109,7 +117,7 @@ pub fn report(scenarios: &[Scenario]) -> Report {
     for scenario in scenarios {
         let mut table = Table::new(head.clone().chain(["front"]));
         for row in &scenario.rows {
-            let name = format!("{}{}", row.strategy, if row.doubtful > 0 { "*" } else { "" });
+            let name = format!("{}{}", row.arm, if row.doubtful > 0 { "*" } else { "" });
             let cells = [name, row.latency_ns.map_or_else(dash, time), row.x_floor.map_or_else(dash, ratio)];
             let work =
                 columns.clone().map(|column| row.work.get(column.key).map_or_else(dash, |&one| (column.text)(one)));

@@ -75,8 +75,8 @@ fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
     ensure!(document["status"] == "complete", "{}", document["status"]);
     let leaders = events * u64::from(SHAPE.leaders) / 10;
     let arms = document["arms"].as_array().context("arms")?;
-    for arm in arms.iter().filter(|arm| arm["backend"] == "perf_event_open" && arm["strategy"] != "bare calls") {
-        let name = arm["strategy"].as_str().context("a name")?;
+    for arm in arms.iter().filter(|arm| arm["backend"] == "perf_event_open" && arm["arm"] != "bare calls") {
+        let name = arm["arm"].as_str().context("a name")?;
         let notes = arm["notes"].to_string();
         let counted = format!("{events} events counted on {} descriptors", events * cpus);
         ensure!(notes.contains(&counted) && !notes.contains("WRONG"), "{name}: {notes}");

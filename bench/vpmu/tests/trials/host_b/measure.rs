@@ -16,7 +16,7 @@ pub(super) const SHORT: &str = "/vpmu nmi-latency --backend cpu-clock --rounds 1
 /// Returns an arm of a document.
 pub(super) fn arm<'a>(document: &'a Value, name: &str) -> Result<&'a Value> {
     let arms = document["arms"].as_array().context("arms")?;
-    let arm = arms.iter().find(|arm| arm["strategy"] == name);
+    let arm = arms.iter().find(|arm| arm["arm"] == name);
     arm.with_context(|| format!("no arm {name}: {}", document["warnings"]))
 }
 

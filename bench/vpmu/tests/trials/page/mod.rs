@@ -55,7 +55,7 @@ fn hostile(results: &Path) -> Result<()> {
     document["tool"]["git_revision"] = EVIL.into();
     document["command_line"] = json!([EVIL]);
     document["warnings"] = json!([{"code": EVIL, "arm": EVIL, "message": EVIL, "remedy": EVIL}]);
-    document["arms"][0]["strategy"] = EVIL.into();
+    document["arms"][0]["arm"] = EVIL.into();
     document["arms"][0]["backend"] = EVIL.into();
     Ok(std::fs::write(results.join("evil.json"), document.to_string())?)
 }
