@@ -1,9 +1,5 @@
 //! `vpmu show`.
 
-use crate::experiment::conformance::Runs;
-use crate::experiment::reproduce::published::Reproduction;
-use crate::experiment::sweep::pareto::Swept;
-use crate::inspect::doctor::Diagnosis;
 use clap::{Args, ValueEnum};
 use fleet::Findings;
 use fleet::campaign::element::Element;
@@ -29,6 +25,10 @@ use sim::mediated::{MEDIATED, Mediated};
 use sim::model::{EMBEDDED, Model};
 
 use crate::arms::arm::sim::model;
+use crate::experiment::conformance::Runs;
+use crate::experiment::reproduce::published::Reproduction;
+use crate::experiment::sweep::pareto::Swept;
+use crate::inspect::doctor::Diagnosis;
 use crate::setting::options::JsonOption;
 use crate::setting::parse::suggestion;
 use crate::setting::strategy::resolve_arms;
@@ -202,7 +202,7 @@ const SCHEMAS: [Schema; 14] = [
     ("reproduce", "vpmu-reproduce/5", "Published figures beside others", schema::<Reproduction>),
     ("conformance", "vpmu-conformance/2", "Cases and their outcomes", schema::<Runs>),
     ("doctor", "vpmu-doctor/1", "Checks of this host", schema::<Diagnosis>),
-    ("show", "vpmu-show/1", "Names", schema::<List<Item>>),
+    ("show", "vpmu-show/2", "Names", schema::<List<Item>>),
     ("fleet-plan", "vpmu-fleet-plan/1", "Elements of a plan", schema::<List<Element>>),
     ("fleet-status", "vpmu-fleet-status/1", "Progress of a campaign", schema::<Standing>),
     ("fleet-report", "vpmu-fleet-report/7", "Hosts and variants of a campaign", schema::<Findings>),
