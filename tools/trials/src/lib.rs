@@ -2,7 +2,7 @@
 //! ([`synthetic`]), and tests with prerequisites ([`Case`]).
 //!
 //! A test without its prerequisite is ignored, with `SKIP:` and the reason. With `CI=true` the test fails instead. Tests run one
-//! at a time, because guests share this host's CPUs; those that mostly wait for other processes run beside the others
+//! at a time, because guests share this host's CPUs; those that mostly wait, or keep one CPU at most busy, run beside the others
 //! ([`Case::beside`]).
 
 pub mod fixture;
@@ -21,7 +21,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 const LONG: Duration = Duration::from_secs(5);
 
 /// Places of tests, each for one at a time: the first for all but those that run beside.
-static PLACES: [Mutex<()>; 4] = [const { Mutex::new(()) }; 4];
+static PLACES: [Mutex<()>; 6] = [const { Mutex::new(()) }; 6];
 
 /// A test and the prerequisite it lacks.
 #[expect(missing_debug_implementations, reason = "what it runs is code")]
@@ -57,9 +57,13 @@ impl Case {
         Self { expected, ..self }
     }
 
-    /// Marks the test of this number in a row as one that mostly waits for other processes.
-    pub fn beside(self, number: usize) -> Self {
-        Self { place: 1 + number % (PLACES.len() - 1), ..self }
+    /// Gives the test one of the places beside the others, 1 to 5.
+    ///
+    /// # Panics
+    /// There is no such place.
+    pub fn beside(self, place: usize) -> Self {
+        assert!((1..PLACES.len()).contains(&place));
+        Self { place, ..self }
     }
 
     /// Prefixes the name with that of the module which has the test.

@@ -74,7 +74,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let case = |(name, is_long, missing, boot): Trial| {
         let found = found.clone();
         let missing = lacks.clone().or_else(|| not(long || !is_long, "VPMU_HOST_B_LONG")).or(missing);
-        Case::fallible(name, missing, move || boot(&found.map_err(Error::msg)?)).expected(false)
+        Case::fallible(name, missing, move || boot(&found.map_err(Error::msg)?)).expected(false).beside(4)
     };
     let boots = BOOTS.iter().map(|&(name, is_long, boot)| (name.to_owned(), is_long, None, Box::new(boot) as Boot));
     boots.chain(kernels::trials()).chain(nest::trials(found.as_ref().ok())).map(case).collect()
