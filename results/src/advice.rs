@@ -10,7 +10,7 @@ use crate::document::{BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric;
 use crate::stats::interval::Interval;
 use crate::table::column::{self, Place};
-use crate::table::layout::{dash, plural, ratio, ratio_in};
+use crate::table::layout::{dash, plural, ratio_in};
 use crate::table::ranking::{by_reason, listed, origin};
 use crate::table::{Report, Table};
 use crate::write::utc;
@@ -105,7 +105,6 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     }
     let choice = chosen.strategy.clone();
     let (with, results): (Vec<&Record>, Vec<ResultRanking>) = own.into_iter().unzip();
-    let at_most = results.iter().map(|one| one.at_most(&choice)).fold(1.0, f64::max);
     let counts = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts));
     // The result in which most are absent.
     let share = |[absent, taken]: &[u64; 2]| absent.saturating_mul(1_000_000) / taken.max(&1);
@@ -113,7 +112,7 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let any_open = left_out.iter().any(|one| one.is_open);
     let sureness = sureness(&with, (&as_good, &open), any_open, absent);
     let is_sure = sureness.starts_with(SURE);
-    let said = vec![take(&with, chosen, &as_good, at_most), sureness];
+    let said = vec![take(&with, chosen, &as_good), sureness];
     Ok(Advice { choice, is_sure, said, strategies, results, left_out })
 }
 
@@ -146,8 +145,13 @@ const SURE: &str = "sure: ";
 /// PMIs of a trace beside which one that did not come changes no choice.
 const ABSENT: u64 = 1000;
 
+/// Formats the worst of a strategy's ratios, in the choice and in the table.
+fn worst(one: &Ranked) -> String {
+    ratio_in(one.worst_regret, Some(one.worst_interval).filter(|Interval { low, high }| low < high))
+}
+
 /// Says which strategy to take, and how it stands beside others.
-fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked], at_most: f64) -> String {
+fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked]) -> String {
     let (places, measured) = match own {
         [one] => (workload(one), "measured"),
         _ => (plural(own.len(), "result") + " of nmi-latency", "the newest of"),
@@ -155,13 +159,13 @@ fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked], at_most: f64) -> 
     // A simulation has no date.
     let last = own.iter().map(|record| record.started_unix).max().filter(|unix| *unix > 0);
     let last = last.map_or_else(String::new, |unix| format!(", {measured} {}", &utc(unix)[..10]));
-    let (name, bound) = (&chosen.strategy, ratio(at_most));
+    let (name, worst) = (&chosen.strategy, worst(chosen));
     let below = if name.starts_with(BELOW_KVM) { " (the kernel module, or patches to KVM)" } else { "" };
     let good = format!("; as good within 1 %, and holding no fewer events: {}", names(as_good));
     let good = if as_good.is_empty() { "" } else { &good };
     let origins: BTreeSet<String> = own.iter().map(|record| origin(record)).collect();
     format!(
-        "take {name}{below}: at most {bound} × the fastest of {places}{last}{good}{}",
+        "take {name}{below}: worst {worst} × the fastest of {places}{last}{good}{}",
         origins.into_iter().collect::<String>()
     )
 }
@@ -211,22 +215,6 @@ pub fn lines(left_out: &[LeftOut]) -> Vec<String> {
     by_reason(pairs, false).into_iter().map(|line| format!("left out: {line}")).collect()
 }
 
-impl ResultRanking {
-    /// Returns how many times as long as the fastest a strategy takes at most, whichever that is: others' intervals may reach below it.
-    fn at_most(&self, name: &str) -> f64 {
-        let end = |one: &Regret, of: fn(Interval) -> f64| one.ratio.interval.map_or(1.0, of);
-        let (own, others): (Vec<_>, Vec<_>) = self.regrets.iter().partition(|one| one.strategy == name);
-        let least = others.into_iter().map(|one| end(one, |ends| ends.low)).fold(1.0, f64::min);
-        own.into_iter().map(|one| end(one, |ends| ends.high) / least).fold(1.0, f64::max)
-    }
-
-    /// Names the fastest strategies, those that nothing tells apart as one place.
-    fn fastest(&self) -> String {
-        let is_first = |one: &&Regret| one.ratio.ratio <= 1.0 + AS_GOOD || !one.ratio.is_distinguishable();
-        listed(self.regrets.iter().filter(is_first).map(|one| &*one.strategy))
-    }
-}
-
 impl Advice {
     /// Returns the strategies as a table.
     fn table(&self) -> Table {
@@ -234,8 +222,7 @@ impl Advice {
         let head = ["strategy", "worst [95 %]", "results"].into_iter();
         let mut table = Table::new(head.chain(columns.clone().map(|column| column.heading)));
         for one in &self.strategies {
-            let spread = Some(one.worst_interval).filter(|Interval { low, high }| low < high);
-            let cells = [one.strategy.clone(), ratio_in(one.worst_regret, spread), one.results.to_string()];
+            let cells = [one.strategy.clone(), worst(one), one.results.to_string()];
             let value =
                 |column: &column::Column| one.work.get(column.key).map_or_else(dash, |value| (column.text)(*value));
             table.add_row(cells.into_iter().chain(columns.clone().map(value)));
@@ -254,7 +241,10 @@ impl Advice {
             let on = if hosts.len() > 1 { format!(" on {}", one.host) } else { String::new() };
             let rounds = one.regrets.iter().map(|one| one.ratio.rounds).max().unwrap_or(0).to_string();
             let behind = ratio_in(last.ratio.ratio, last.ratio.interval);
-            table.add_row([one.workload.clone() + &on, one.fastest(), last.strategy.clone(), behind, rounds]);
+            // Those that nothing tells apart are one place.
+            let is_first = |one: &&Regret| one.ratio.ratio <= 1.0 + AS_GOOD || !one.ratio.is_distinguishable();
+            let fastest = listed(one.regrets.iter().filter(is_first).map(|one| &*one.strategy));
+            table.add_row([one.workload.clone() + &on, fastest, last.strategy.clone(), behind, rounds]);
         }
         report.table(table);
     }
@@ -265,6 +255,7 @@ impl Advice {
         report.notes(lines(&self.left_out));
         self.add_settings(&mut report);
         report.notes(self.said.iter().cloned());
+        report.heading(format!("Strategies over {}", plural(self.results.len(), "result")));
         report.table(self.table());
         report.note(LEGEND);
         report.note(column::legend(Place::Advice));
@@ -276,9 +267,8 @@ impl Advice {
 }
 
 /// The sentence under the table of strategies.
-const LEGEND: &str = "worst: time over that of each result's fastest strategy, the worst of all results; \"at most\": its interval's end, \
-                      over that of any other that may be the fastest; the choice has the least worst, and of those within 1 % the \
-                      fewest events held";
+const LEGEND: &str = "worst: time over that of each result's fastest strategy, the worst of all results; the choice has \
+                      the least worst, and of those within 1 % the fewest events held";
 
 /// Says what the figures of a trace are.
 const OF_TRACES: &str = "of a trace on a model: the host's work from PMI to PMI (without PMIs, from one start of counters to the next); \
@@ -312,7 +302,7 @@ mod tests {
         record.arms.iter_mut().filter(|arm| arm.is_strategy()).for_each(|arm| arm.kind = ArmKind::Kvm);
         let (found, text) = answer(&[&record]);
         assert_eq!((found.choice.as_str(), found.strategies.len()), ("kvm:gate", 2), "{text}");
-        assert!(text.contains("take kvm:gate (the kernel module, or patches to KVM): at most"), "{text}");
+        assert!(text.contains("take kvm:gate (the kernel module, or patches to KVM): worst 1.00 ×"), "{text}");
     }
 
     #[test]
@@ -359,23 +349,17 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_regret_decides_its_bound_is_an_intervals_end_and_four_rounds_are_no_choice() {
+    fn the_worst_regret_decides_and_is_said_as_in_the_table_and_four_rounds_are_no_choice() {
         let other = of("counting1/ftest", &[("recreate", 1200), ("gate", 1500), ("reuse-lazy", 1150)]);
         let first = timed(40, &TIMES);
         let (found, text) = answer(&[&first, &other]);
         assert_eq!((found.choice.as_str(), found.is_sure), ("gate", true), "{text}");
         let gate = found.strategies.iter().find(|one| one.strategy == "gate").unwrap();
         assert!((gate.worst_regret - 1.304).abs() < 0.01 && gate.worst_interval.high > gate.worst_regret + 0.01);
-        assert!(
-            text.contains(&format!("at most {} × the fastest of 2 results", ratio(gate.worst_interval.high))),
-            "{text}"
-        );
-        assert!(found.report().text(200).contains(&ratio_in(gate.worst_regret, Some(gate.worst_interval))));
-        // Another that may be the fastest counts.
-        let mut one = found.results[0].clone();
-        one.regrets[1].ratio.interval = Some(Interval { low: 0.8, high: 1.2 });
-        let bounds = [0, 1].map(|at| ratio(one.at_most(&one.regrets[at].strategy)));
-        assert_eq!(bounds, ["1.25", "1.20"]);
+        let worst = ratio_in(gate.worst_regret, Some(gate.worst_interval));
+        assert!(text.starts_with(&format!("take gate: worst {worst} × the fastest of 2 results")), "{text}");
+        let shown = found.report().text(200);
+        assert!(shown.lines().any(|line| line.starts_with("gate ") && line.contains(&worst)), "{shown}");
         let none = lines(&advise(&[&timed(4, &TIMES)], Vec::new(), false).unwrap_err()).join("\n");
         assert!(none.contains("recreate") && none.contains("an interval takes 5 rounds"), "{none}");
     }

@@ -22,13 +22,14 @@ pub fn page(source: &str, values: Value) -> Result<String, Error> {
     environment.render_str(source, values).map_err(|error| cannot(&error))
 }
 
-/// Fills in a text. A name without a value may be asked for and not shown.
+/// Fills in a text, where `n|plural("is", "are")` is one of the two. A name without a value may be asked for and not shown.
 ///
 /// # Errors
 /// Exit 70: the template is wrong.
 pub fn text(source: &str, values: Value) -> Result<String, Error> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+    environment.add_filter("plural", |n: u64, one: String, many: String| if n == 1 { one } else { many });
     environment.render_str(source, values).map_err(|error| cannot(&error))
 }
 

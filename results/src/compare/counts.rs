@@ -92,6 +92,10 @@ impl Work {
         let pmis = nmis.iter().sum::<u64>() as f64;
         Some(Self { started, counts, repeats, pmis, even, operations, exits, rounds: nmis.len() })
     }
+
+    fn count(&self, name: &str) -> f64 {
+        self.counts.get(name).copied().unwrap_or(0.0)
+    }
 }
 
 /// Returns whether two sides have unlike shares of runs with a count, of as many runs, by Fisher's exact test.
@@ -101,61 +105,65 @@ fn are_unlike([base, new]: Both<[usize; 2]>, alpha: f64) -> bool {
     2.0 * law.cdf(of_base).min(of_base.checked_sub(1).map_or(1.0, |less| law.sf(less))) < alpha
 }
 
-/// Compares the counts of one arm; those of figures that are not whole are no counts of a PMI.
-pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
-    let of_run = |record: &&Record| Work::of(record.started_unix, pair.arm(record, arm)?);
-    // No load disturbs a simulation: what its runs have more is the build's, in whatever round.
-    let (share, least) = if pair.simulated() { (0.0, 1.0) } else { SPORADIC };
-    let sides: Both<Vec<Work>> = pair.sides.each_ref().map(|side| side.iter().filter_map(of_run).collect());
-    if sides.iter().all(Vec::is_empty) {
-        return Vec::new();
+/// Returns the number of a side's runs that have this count.
+fn have(works: &[Work], name: &str, one: f64) -> usize {
+    works.iter().filter(|work| is_same(work.count(name), one)).count()
+}
+
+/// Returns the count that a side repeats; of turns that of most of them, if most have the same of each of these kinds, as the host disturbs
+/// some.
+fn usual(works: &[Work], names: &BTreeSet<&String>, name: &str, pair: &Pair<'_>) -> Option<f64> {
+    if pair.turns {
+        let most = |name: &str| {
+            let counts: Vec<f64> = works.iter().map(|work| work.count(name)).collect();
+            median(&counts).filter(|usual| works.len() > 1 && 2 * have(works, name, *usual) > works.len())
+        };
+        return most(name).filter(|_| names.iter().all(|name| most(name).is_some()));
     }
-    let one_sided = |name: &str, at: usize| {
-        let row = Row::new(Question::Counts, (arm, name), limits, <_>::default());
-        row.doubted(Some(format!("one-sided: {} has no counts of it", SIDES[at])))
-    };
-    if let Some(at) = sides.iter().position(Vec::is_empty) {
-        return vec![one_sided(OPERATIONS, at)];
-    }
-    let names: BTreeSet<&String> = sides.iter().flatten().flat_map(|work| work.counts.keys()).collect();
-    let count = |work: &Work, name: &str| work.counts.get(name).copied().unwrap_or(0.0);
-    // Number of a side's runs that have this count.
-    let have = |works: &[Work], name: &str, one| works.iter().filter(|work| is_same(count(work, name), one)).count();
-    // The count that a side repeats.
-    let usual = |works: &Vec<Work>, name: &str| {
-        if pair.turns {
-            // The host disturbs some; where most have the same of every kind the others are its doing.
-            let most = |name: &str| {
-                let counts: Vec<f64> = works.iter().map(|work| count(work, name)).collect();
-                median(&counts).filter(|usual| works.len() > 1 && 2 * have(works, name, *usual) > works.len())
-            };
-            return most(name).filter(|_| names.iter().all(|name| most(name).is_some()));
-        }
-        // Two runs with the same operations show that they repeat; of one they must be a whole number a round.
-        let same = |name: &&String| have(works, name, count(&works[0], name)) == works.len();
-        let even = works.len() > 1 || works[0].even || pair.simulated();
-        (even && works.iter().all(|work| work.repeats) && names.iter().all(same)).then(|| count(&works[0], name))
-    };
+    // Two runs with the same operations show that they repeat; of one they must be a whole number a round.
+    let same = |name: &&String| have(works, name, works[0].count(name)) == works.len();
+    let even = works.len() > 1 || works[0].even || pair.simulated();
+    (even && works.iter().all(|work| work.repeats) && names.iter().all(same)).then(|| works[0].count(name))
+}
+
+/// Compares the operations of both sides at the exits of BASE.
+fn at_exits(sides: &Both<Vec<Work>>) -> Change {
     let exits = sides.each_ref().map(|works| works.iter().map(|work| work.exits).sum::<f64>() / works.len() as f64);
     let apart = |exits_of: f64| (exits_of - exits[0]).clamp(-MOST_EXITS, MOST_EXITS);
-    // At the exits of BASE.
     let operations: Both<Vec<Level>> = sides.each_ref().map(|works| {
         let of = |work: &Work| work.operations.value - OF_EXITS.0 * apart(work.exits);
         works.iter().map(|work| (work.started, Estimate { value: of(work), ..work.operations })).collect()
     });
     let found = of_few(&operations, Some(BETWEEN));
-    let found = Change { log: found.log.less(&known(OF_EXITS.1 * apart(exits[1]))), ..found };
+    Change { log: found.log.less(&known(OF_EXITS.1 * apart(exits[1]))), ..found }
+}
+
+/// Compares the counts of one arm; those of figures that are not whole are no counts of a PMI.
+pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
+    let of_run = |record: &&Record| Work::of(record.started_unix, pair.arm(record, arm)?);
+    let sides: Both<Vec<Work>> = pair.sides.each_ref().map(|side| side.iter().filter_map(of_run).collect());
+    let names: BTreeSet<&String> = sides.iter().flatten().flat_map(|work| work.counts.keys()).collect();
+    let one_sided = |name: &str, at: usize| {
+        let row = Row::new(Question::Counts, (arm, name), limits, <_>::default());
+        row.doubted(Some(format!("one-sided: {} has no counts of it", SIDES[at])))
+    };
+    if let Some(at) = sides.iter().position(Vec::is_empty) {
+        return if names.is_empty() { Vec::new() } else { vec![one_sided(OPERATIONS, at)] };
+    }
+    // No load disturbs a simulation: what its runs have more is the build's, in whatever round.
+    let (share, least) = if pair.simulated() { (0.0, 1.0) } else { SPORADIC };
+    let operations = at_exits(&sides);
     let row = |name: &&String| {
         if let Some(at) = sides.iter().position(|works| works.iter().any(|work| !work.counts.contains_key(*name))) {
             return one_sided(name, at);
         }
-        let usual = sides.each_ref().map(|works| usual(works, name));
+        let usual = sides.each_ref().map(|works| usual(works, &names, name, pair));
         let shares = |one| sides.each_ref().map(|works| [have(works, name, one), works.len()]);
         // What only some turns have more may be a build's, too; there are some ten kinds.
         let moved = pair.turns && usual.iter().flatten().any(|one| are_unlike(shares(*one), limits.alpha / 10.0));
         let levels = [0, 1].map(|side: usize| {
             let (works, runs) = (&sides[side], sides[side].len());
-            let mean = works.iter().map(|work| count(work, name)).sum::<f64>() / runs as f64;
+            let mean = works.iter().map(|work| work.count(name)).sum::<f64>() / runs as f64;
             let value = usual[side].filter(|_| usual[0] != usual[1] || !moved).or(Some(mean));
             SideLevel { value, n: works.iter().map(|work| work.rounds).sum(), runs }
         });
@@ -169,7 +177,7 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
             [None, _] => false,
         };
         let is_judged = **name == OPERATIONS && levels.iter().all(|level| level.value > Some(0.0));
-        Row::of_counts((arm, name), limits, levels, exact, (is_judged && !exact).then_some(found))
+        Row::of_counts((arm, name), limits, levels, exact, (is_judged && !exact).then_some(operations))
     };
     names.iter().map(row).collect()
 }

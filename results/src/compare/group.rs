@@ -13,6 +13,10 @@ use crate::table::layout::plural;
 
 /// The two sides of a comparison, BASE first.
 pub(super) type Both<T> = [T; 2];
+/// What keeps "no regression" from being said: arms or workloads, and why; or a whole sentence.
+pub(super) type Missing = Vec<(String, String)>;
+/// Notes, and what is missing, as they are found.
+pub(super) type Said<'a> = (&'a mut Vec<String>, &'a mut Missing);
 /// Their names.
 pub(super) const SIDES: Both<&str> = ["BASE", "NEW"];
 /// With this many documents on both sides how runs differ is seen.
@@ -118,7 +122,7 @@ pub(super) fn of_base<'a>(base: &[Record], new: &'a [Record]) -> (Vec<&'a Record
     new.iter().partition(|record| file(record).is_some_and(|path| files.contains(&path)) || is_copy(record))
 }
 
-/// Pairs documents by what they measured, turns as they come, and says whether NEW lacks something of BASE; what a baseline has of other
+/// Pairs documents by what they measured, turns as they come, and says what NEW lacks of BASE; what a baseline has of other
 /// experiments is no part of the question.
 ///
 /// # Errors
@@ -127,11 +131,11 @@ pub(super) fn pairs<'a>(
     names: Both<&str>,
     sides: &Both<Vec<&'a Record>>,
     turns: bool,
-    notes: &mut Vec<String>,
-) -> Result<(Vec<Pair<'a>>, bool), Error> {
+    (notes, missing): Said<'_>,
+) -> Result<Vec<Pair<'a>>, Error> {
     if let (true, Some(last)) = (turns, sides[1].last()) {
         let (label, sides) = (group_label(last), sides.clone());
-        return Ok((vec![Pair { label, sides, reference: None, turns }], false));
+        return Ok(vec![Pair { label, sides, reference: None, turns }]);
     }
     let [mut bases, mut news] = sides.each_ref().map(|side| grouped(side.iter().copied(), |_| ""));
     let mut pairs = Vec::new();
@@ -154,9 +158,10 @@ pub(super) fn pairs<'a>(
             format!("{label} ({documents}): only in {which}, not compared; a folder of its own leaves it out")
         }));
     }
-    let is_known = |left: &Vec<&Record>| pairs.iter().any(|pair| pair.sides[0][0].experiment == left[0].experiment);
-    let lacks = bases.values().any(is_known);
-    Ok((pairs, lacks))
+    let is_known = |left: &&Vec<&Record>| pairs.iter().any(|pair| pair.sides[0][0].experiment == left[0].experiment);
+    let lacks = bases.values().filter(is_known).map(|left| (group_label(left[0]), "only in BASE".to_owned()));
+    missing.extend(lacks);
+    Ok(pairs)
 }
 
 /// Names a parameter that differs: the workload if it does, and a list, which follows from others, only if nothing else does.

@@ -15,6 +15,7 @@ use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
 use crate::paired;
 use crate::table::layout;
+use crate::table::ranking::by_reason;
 use crate::verdict::{Tally, Verdict};
 
 /// Why an arm has no ratio.
@@ -134,8 +135,8 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     // A folder often has the baseline's own run, too.
     let (own, others) = group::of_base(base.1, new.1);
     let sides = [base.1.iter().collect::<Vec<_>>(), others];
-    let mut notes = Vec::new();
-    let (pairs, lacks) = group::pairs([base.0, new.0], &sides, request.turns, &mut notes).map_err(|error| {
+    let (mut notes, mut missing) = (Vec::new(), Vec::new());
+    let pairs = group::pairs([base.0, new.0], &sides, request.turns, (&mut notes, &mut missing)).map_err(|error| {
         let why = format!("every run of {} that can be compared is also in {}", new.0, base.0);
         let same = Error::new(Exit::Inconclusive, "BASE and NEW hold the same run", why, "give another run");
         if own.is_empty() { error } else { same }
@@ -143,14 +144,12 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     request.check(&pairs.iter().flat_map(Pair::all).collect::<Vec<_>>())?;
     let left_out = |record: &Record| format!("{}: left out of NEW, as it is a run of BASE", record.path.display());
     notes.extend(own.into_iter().map(left_out));
-    let mut missing = lacks.then(|| "NEW lacks a workload that BASE has".to_owned());
     let (mut groups, mut unlike) = (Vec::new(), BTreeSet::new());
     for pair in &pairs {
         let differ = facts::differences(&pair.sides[0], &pair.sides[1]);
         notes.extend(facts::conditions(&pair.sides, &["pin", "quick"]));
         notes.extend(facts::definitions(&pair.sides[0], &pair.sides[1]));
-        let (samples, lacks) = sample::samples(pair, request, &mut notes);
-        missing = lacks.or(missing);
+        let samples = sample::samples(pair, request, (&mut notes, &mut missing));
         let mut rows = arms_of(pair, &samples, request, &mut notes);
         // Hosts that are allowed to differ do: that all arms moved says nothing.
         if pair.turns || differ.is_empty() || !request.unlike_hosts_allowed {
@@ -184,6 +183,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     notes.retain(|note| said.insert(note.clone()));
     let sides = [side((base.0, &sides[0])), side((new.0, &sides[1]))];
     let unlike = (unlike.into_iter().collect(), request.unlike_hosts_allowed);
+    let missing = Some(by_reason(missing, true).join("; ")).filter(|missing| !missing.is_empty());
     Ok(Comparison::of(sides, groups, unlike, notes, missing.as_deref()))
 }
 

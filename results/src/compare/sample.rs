@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 
-use super::group::{Both, Pair, SIDES};
+use super::group::{Both, Pair, SIDES, Said};
 use crate::document::{Arm, Record, arm_names};
 use crate::error::Error;
 use crate::metric;
@@ -77,21 +77,18 @@ pub(super) struct Sample {
     pub(super) doubt: Option<String>,
 }
 
-/// Samples, and what keeps "no regression" from being said of them.
-type Found = (Vec<Sample>, Option<String>);
-
 /// Returns every arm and metric of a pair, in the documents' order.
-pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> Found {
+pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, (notes, missing): Said<'_>) -> Vec<Sample> {
     let reference = pair.reference;
     let spoilt = reference.and_then(|name| Some(format!("{name}, which it is divided by: {}", pair.doubt(name)?)));
-    let (mut found, mut missing) = (Vec::new(), None);
+    let mut found = Vec::new();
     for name in arm_names(pair.all()).into_iter().filter(|name| asked(&request.arms, name)) {
         let arms = pair.sides.each_ref().map(|side| side.iter().filter_map(|one| one.arm(name)).collect::<Vec<_>>());
         if let Some(lacks) = arms.iter().position(Vec::is_empty) {
             let other = SIDES[1 - lacks];
             let remedy = if pair.turns { alike(pair) } else { "; --arm LIST compares only what both have".to_owned() };
             notes.push(format!("arm {name}: only in {other}{remedy}"));
-            missing = Some(format!("only in {other}: arm {name}"));
+            missing.push((format!("arm {name}"), format!("only in {other}")));
         }
         let all = || arms.iter().flatten();
         let mut metrics: BTreeSet<&String> = all().flat_map(|arm| arm.metrics.keys()).collect();
@@ -101,7 +98,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         }
         let doubt = pair.doubt(name).or_else(|| spoilt.clone());
         let why = doubt.as_ref().filter(|_| pair.turns);
-        missing = why.and_then(|why| left_out(pair, name, why, notes)).or(missing);
+        missing.extend(why.and_then(|why| left_out(pair, name, why, notes)).map(|why| (String::new(), why)));
         let not_whole = doubt.filter(|_| !pair.turns).map(|why| format!("not whole: {why}"));
         metrics.retain(|metric| asked(&request.metrics, metric));
         let of_metric = |metric: &String| {
@@ -121,7 +118,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         let of_arm: Vec<Sample> = metrics.into_par_iter().map(of_metric).collect();
         found.extend(of_arm.into_iter().filter(|one| one.sides.iter().any(|side| !side.is_empty())));
     }
-    (found, missing)
+    found
 }
 
 /// Says with which option turns have the same arms on both sides.

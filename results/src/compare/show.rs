@@ -17,11 +17,6 @@ fn shown_change(row: &Row) -> String {
     row.change.map_or_else(dash, |share| change(share, row.change_interval))
 }
 
-fn cells(row: &Row) -> [String; 6] {
-    let [base, new] = row.sides();
-    [row.arm.clone(), row.metric.clone(), shown_change(row), row.word().to_owned(), base, new]
-}
-
 fn case(row: &Row) -> Case {
     let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
     Case {
@@ -55,7 +50,10 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
         let mut table = Table::new(HEADER).keys(2).left(3);
         // That an arm is on one side only is all that there is to say of it, and a note says it.
         let both = |row: &&Row| row.base.n > 0 && row.new.n > 0 && (all || row.is_news());
-        group.rows.iter().filter(both).for_each(|row| table.add_row(cells(row)));
+        for row in group.rows.iter().filter(both) {
+            let [base, new] = row.sides();
+            table.add_row([row.arm.clone(), row.metric.clone(), shown_change(row), row.word().to_owned(), base, new]);
+        }
         report.heading(heading(group));
         report.table(table);
         let judged = group.rows.iter().filter(|row| all || row.verdict != Verdict::NotJudged);

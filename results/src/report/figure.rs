@@ -137,7 +137,8 @@ fn by(parameter: &str, about: &str, places: &[(String, &Record)]) -> Option<Figu
             ]);
         }
     }
-    let labels: Vec<String> = places.iter().map(|(label, _)| label.clone()).collect();
+    // Of a time the day.
+    let labels: Vec<String> = places.iter().map(|(label, _)| label.split(' ').take(1).collect()).collect();
     let axis = |_| Axis::named(parameter, &labels);
     let plot = plot::lines(&title, &table, (1, axis), (2, "p50", plot::ticks(what)), ARMS);
     Some(Figure { title, note: format!("{about}{}", too_many(names.len())), plot: plot?, table: Some(table) })
@@ -148,7 +149,7 @@ pub(super) fn over_time(group: &[&Record]) -> Option<Figure> {
     let count = group.len();
     let label = |number: usize, record: &Record| match record.started_unix {
         0 => (number + 1).to_string(),
-        unix => date(unix)[2..10].to_owned(),
+        unix => date(unix)[2..].to_owned(),
     };
     let newest = group.iter().enumerate().skip(count.saturating_sub(RESULTS));
     let places: Vec<(String, &Record)> = newest.map(|(number, record)| (label(number, record), *record)).collect();

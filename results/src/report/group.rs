@@ -2,7 +2,7 @@
 //! result has one metric for all of its arms; an arm without it has a dash.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::compare::{group_label, grouped};
 use crate::document::{NMI_LATENCY, Record, Status};
@@ -18,29 +18,29 @@ pub(super) fn groups(records: &[Record]) -> Vec<Vec<&Record>> {
     groups
 }
 
-/// Returns the result whose figures stand for a group: the newest complete one, and of those one that is not quick, as far as there are
-/// such.
-pub(super) fn shown<'a>(group: &[&'a Record]) -> &'a Record {
-    let is_quick = |record: &Record| record.parameters.get("quick").is_some_and(|quick| quick == true);
-    let rank = |record: &&&Record| (record.status == Status::Complete, !is_quick(record), record.started_unix);
-    group.iter().max_by_key(rank).copied().unwrap_or(group[0])
+/// Places a result among others of which one stands for all: complete ones before the rest, of those one that is not quick, the newest.
+fn rank(record: &Record) -> (bool, bool, u64) {
+    let is_quick = record.parameters.get("quick").is_some_and(|quick| quick == true);
+    (record.status == Status::Complete, !is_quick, record.started_unix)
 }
 
-/// Returns the results of other workloads that the newest group's command measured, too, that of the first first; of most commands none.
-pub(super) fn of_one_command<'a>(groups: &[Vec<&'a Record>]) -> Vec<&'a Record> {
-    let all = || groups.iter().map(|group| shown(group));
-    let Some(newest) = all().find(|record| record.experiment == NMI_LATENCY) else {
-        return Vec::new();
-    };
-    let is_its = |one: &&Record| {
-        (&one.experiment, &one.command_line, &one.host.class)
-            == (&newest.experiment, &newest.command_line, &newest.host.class)
-    };
-    let mut found: Vec<&Record> = all().filter(is_its).collect();
-    let mut workloads = BTreeSet::new();
-    found.retain(|record| workloads.insert(record.parameter("workload")));
+/// Returns the result whose figures stand for a group.
+pub(super) fn shown<'a>(group: &[&'a Record]) -> &'a Record {
+    group.iter().copied().max_by_key(|record| rank(record)).unwrap_or(group[0])
+}
+
+/// Returns the results of the newest command that measured several workloads, that of the first first; without one none.
+pub(super) fn of_one_command(records: &[Record]) -> Vec<&Record> {
+    let mut commands = BTreeMap::<_, BTreeMap<_, &Record>>::new();
+    for record in records.iter().filter(|record| record.experiment == NMI_LATENCY) {
+        let workloads = commands.entry((&record.command_line, &record.host.class)).or_default();
+        let best = workloads.entry(record.parameter("workload")).or_insert(record);
+        *best = std::cmp::max_by_key(*best, record, |one| rank(one));
+    }
+    let several = commands.into_values().filter(|one| one.len() > 1).map(|one| one.into_values().collect::<Vec<_>>());
+    let mut found = several.max_by_key(|all| all.iter().map(|one| rank(one)).min()).unwrap_or_default();
     found.sort_by_key(|record| record.started_unix);
-    if found.len() > 1 { found } else { Vec::new() }
+    found
 }
 
 /// Returns a heading for the subject of a record.
@@ -54,33 +54,27 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn more_rounds_are_the_same_kind_and_another_workload_is_not() {
-        let [mut few, many, mut other] = [2, 3, 10].map(fixture::document);
-        other.parameters.workload = "sampling4/ftest".to_owned();
-        few.started_unix += 10;
-        let records = [few, many, other].map(fixture::changed);
-        let groups = groups(&records);
-        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(groups[0][1].started_unix, records[0].started_unix);
-        assert_eq!(title(&records[2]), "nmi-latency, sampling4/ftest, cpu-clock, 1 vCPU (stand-in cpu-clock)");
-    }
-
-    #[test]
-    fn a_quick_or_unfinished_result_does_not_stand_for_a_long_one() {
-        let record = |rounds: u64, started: u64, quick: bool, status: Status| {
-            let mut document = fixture::document(rounds);
-            (document.started_unix, document.status, document.parameters.quick) = (started, status, quick);
+    fn a_quick_an_unfinished_or_a_lone_result_does_not_stand_for_a_long_one_or_the_answer() {
+        let result = |started: u64, workload: &str, command: &str, status: Status| {
+            // More rounds are the same kind, and another workload is not.
+            let mut document = fixture::document(started / 500);
+            (document.started_unix, document.status, document.parameters.quick) = (started, status, command == "quick");
+            (document.parameters.workload, document.command_line) = (workload.to_owned(), vec![command.to_owned()]);
             fixture::changed(document)
         };
         let records = [
-            record(90, 1000, false, Status::Complete),
-            record(80, 2000, false, Status::Complete),
-            record(20, 3000, true, Status::Complete),
-            record(95, 4000, false, Status::Interrupted),
+            result(1000, "ten", "vpmu", Status::Complete),
+            result(2000, "one", "vpmu", Status::Complete),
+            result(3000, "ten", "vpmu nmi-latency", Status::Complete),
+            result(4000, "ten", "quick", Status::Complete),
+            result(5000, "ten", "vpmu", Status::Interrupted),
+            result(6000, "ten", "vpmu", Status::Interrupted),
         ];
         let found = groups(&records);
-        assert_eq!((found.len(), found[0][3].started_unix, shown(&found[0]).started_unix), (1, 4000, 2000));
-        let cut = [record(9, 1000, false, Status::Interrupted), record(2, 2000, false, Status::Interrupted)];
-        assert_eq!(shown(&groups(&cut)[0]).started_unix, 2000);
+        assert_eq!((found.len(), found[0][4].started_unix, shown(&found[0]).started_unix), (2, 6000, 3000));
+        assert_eq!(title(found[1][0]), "nmi-latency, one, cpu-clock, 1 vCPU (stand-in cpu-clock)");
+        assert_eq!(shown(&groups(&records[4..])[0]).started_unix, 6000);
+        let answer = |all| of_one_command(all).iter().map(|one| one.started_unix).collect::<Vec<_>>();
+        assert_eq!([answer(&records), answer(&records[2..])], [vec![1000, 2000], vec![]]);
     }
 }

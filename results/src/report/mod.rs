@@ -34,9 +34,10 @@ pub fn html(records: &[Record], title: &str, tool: &Tool) -> Result<String, Erro
     let mut groups = groups(records);
     let mut sections = Vec::new();
     // What one command measured by several workloads has one answer.
-    let together = group::of_one_command(&groups);
+    let together = group::of_one_command(records);
     groups.sort_by_key(|group| {
-        together.iter().position(|one| std::ptr::eq(*one, group::shown(group))).unwrap_or(usize::MAX)
+        let is_its = |one: &&Record| group.iter().any(|record| std::ptr::eq(*one, *record));
+        together.iter().position(is_its).unwrap_or(usize::MAX)
     });
     let documents: Vec<Document> = together.iter().filter_map(|record| record.as_guests()).collect();
     if let [first, ..] = &documents[..] {

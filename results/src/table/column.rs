@@ -4,7 +4,7 @@
 //! is one entry.
 
 use super::fold::{Cell, Table};
-use super::layout::{ratio, time};
+use super::layout::{mean, time};
 use super::report::Report;
 use crate::answers;
 use crate::document::{Arm, Document, GuestArm, PhaseResult, SET_UP, Summary};
@@ -129,12 +129,12 @@ pub const ALL: &[Column] = &[
     column("p99_9_ns", "p99.9", time, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
     column("max_ns", "max", time, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
     column("mean_ns", "mean", time, &[Latency, Csv], |arm| arm.summary?.mean),
-    column("opens", "opens", ratio, &[Answer, Work, Advice], |arm| arm.ops(Some("open")))
+    column("opens", "opens", mean, &[Answer, Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
-    column("host_ops", "ops", ratio, &[Answer, Work, Advice], |arm| arm.ops(None))
+    column("host_ops", "ops", mean, &[Answer, Work, Advice], |arm| arm.ops(None))
         .about("ops: operations on host events, of one or more calls to perf"),
-    column("msr_exits", "exits", ratio, &[Work], exits).about("exits: MSR exits"),
-    column("held_mean", "held mean", ratio, &[Advice], |arm| arm.own.events_held.time_mean)
+    column("msr_exits", "exits", mean, &[Work], exits).about("exits: MSR exits"),
+    column("held_mean", "held mean", mean, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),
     column("events_held", "held", COUNT, &[Work], most_held).about("held: most host events at once"),
     column("nmis", "NMIs", COUNT, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
@@ -142,14 +142,14 @@ pub const ALL: &[Column] = &[
         .about("off: NMIs in no latency of the handler: the guest's driver was off, or its replay not there yet"),
     column("lost", "lost", COUNT, &[Work], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
-    column("work_slowdown", "work", ratio, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
+    column("work_slowdown", "work", mean, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
         .about("work: time that the guest's own work takes while its counters run, in units of its time without them"),
-    column("releases", "releases", ratio, &[Work], |arm| arm.ops(Some("release")))
+    column("releases", "releases", mean, &[Work], |arm| arm.ops(Some("release")))
         .about("releases … reads: operations by kind"),
-    column("pauses", "pauses", ratio, &[Work], |arm| arm.ops(Some("pause"))),
-    column("resumes", "resumes", ratio, &[Work], |arm| arm.ops(Some("resume"))),
-    column("periods", "periods", ratio, &[Work], |arm| arm.ops(Some("period"))),
-    column("reads", "reads", ratio, &[Work], |arm| arm.ops(Some("read"))),
+    column("pauses", "pauses", mean, &[Work], |arm| arm.ops(Some("pause"))),
+    column("resumes", "resumes", mean, &[Work], |arm| arm.ops(Some("resume"))),
+    column("periods", "periods", mean, &[Work], |arm| arm.ops(Some("period"))),
+    column("reads", "reads", mean, &[Work], |arm| arm.ops(Some("read"))),
 ];
 
 /// Returns the columns of a table.

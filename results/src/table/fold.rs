@@ -28,15 +28,9 @@ pub struct Cell {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self { text: shown::line(text), ..Self::default() }
-    }
-}
-
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        text.as_str().into()
+impl<T: AsRef<str>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: shown::line(text.as_ref()), ..Self::default() }
     }
 }
 

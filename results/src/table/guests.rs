@@ -7,15 +7,18 @@ use super::plain::{lacks, plain};
 use super::ranking::{listed, origin, times, unranked};
 use super::report::Report;
 use crate::answers;
-use crate::choice::{AS_GOOD, LeftOut, Ranked, choose, contenders, is_modelled, rank, regrets};
+use crate::choice::{AS_GOOD, LeftOut, choose, contenders, is_modelled, rank, regrets};
 use crate::document::warnings::{LATE_PERIODS, NO_FIGURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Record, Status, Warning, other_cpu};
+use crate::error::Exit;
 use crate::metric::{Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, MIN_ROUNDS, Ratio};
 use serde_json::json;
 
 /// The strategy that others are compared with: that of KVM before 5.5, the oldest.
 const OLDEST: &str = "recreate";
+/// How a first line begins with which a run ends inconclusive.
+const NO_ANSWER: &str = "no answer: ";
 
 /// Returns the results of one or several workloads as they are shown: the answer, one table, what must be known about it, and all
 /// columns if they are `whole`.
@@ -23,9 +26,7 @@ pub fn report(documents: &[Document], whole: bool) -> Report {
     let mut report = Report::default();
     let Some(first) = documents.first() else { return report };
     report.title = format!("vpmu {}", first.experiment);
-    if let Some(answer) = choice(documents) {
-        report.note(answer);
-    }
+    report.notes(choice(documents).map_or_else(|why| why, Some));
     head(documents, &mut report);
     let of = |document| if documents.len() > 1 { format!("{}: ", events(document)) } else { String::new() };
     for document in documents {
@@ -167,63 +168,67 @@ fn over_floor(document: &Document, arm: &Arm) -> Option<Ratio> {
     ratio(document, arm, floor)
 }
 
-/// Chooses the strategy that the rule of `advise` does, if all results have it, with those that are as good; returns what each result
-/// lacks, too.
-fn chosen(documents: &[Document]) -> (Option<(String, String)>, Vec<Vec<LeftOut>>) {
+/// Chooses the strategy that the rule of `advise` does, if all results have it, with those that are as good; or says why there is no
+/// choice, if there is anything to say.
+fn chosen(documents: &[Document]) -> Result<(String, String), Option<String>> {
     let (found, lacks): (Vec<_>, Vec<_>) =
         documents.iter().map(|document| regrets(document, metric(document), column::work)).unzip();
     let strategies = rank(found.iter().map(Vec::as_slice));
-    let chosen = choose(&strategies, true).filter(|(one, ..)| one.results == documents.len());
-    let names = |all: &[&Ranked]| listed(all.iter().map(|one| &*one.strategy));
-    (chosen.map(|(one, as_good, _)| (one.strategy.clone(), names(&as_good))), lacks)
+    if let Some((one, as_good, open)) = choose(&strategies, true).filter(|(one, ..)| one.results == documents.len()) {
+        // Of handlers six rounds that tell nothing apart may be a turn of `ab`, which is no failure.
+        let others = strategies.iter().filter(|other| other.results == one.results).count() - 1;
+        if open.len() == others && documents[0].parameters.set_up.is_some() {
+            let why = "none is told from another; take more --rounds, or a host that is less busy";
+            return Err(Some(format!("{NO_ANSWER}of the strategies with {} {why}", number(&documents[0]))));
+        }
+        return Ok((one.strategy.clone(), listed(as_good.iter().map(|one| &*one.strategy))));
+    }
+    // Where no figures are wanting there was one strategy, which is no question; what is not available is said.
+    let open = |(one, lacks): (_, &Vec<LeftOut>)| Some((one, lacks.iter().find(|lack| lack.is_open)?.clone()));
+    Err(documents.iter().zip(&lacks).find_map(open).map(|(document, lack)| {
+        let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+        if rounds < MIN_ROUNDS {
+            format!("no interval of {}; take more (--rounds, --duration)", plural(rounds, "round"))
+        } else {
+            format!("{NO_ANSWER}{} with {}: {}", lack.what, number(document), lack.why)
+        }
+    }))
 }
 
-/// Adds to the answers of results what the first line says of each: the chosen strategy beside another. Returns whether there is one.
-/// An interrupted run has none.
+/// Adds to the answers of results what the first line says of each: the chosen strategy beside another. Returns whether it says any, or
+/// that there is no answer, with which they end. An interrupted run has none.
 pub fn add_choice(documents: &mut [Document]) -> bool {
     if documents.iter().any(|document| document.status == Status::Interrupted) {
         return false;
     }
-    let Some((name, _)) = chosen(documents).0 else { return false };
+    let found = chosen(documents);
+    let is_open = matches!(&found, Err(Some(why)) if why.starts_with(NO_ANSWER));
     for document in documents {
-        let own = answers::of(document, metric(document).key).into_iter().find(|own| own.arm == name);
-        let choice = own.zip(beside(document, &name)).map(|(own, (base, found))| Answer {
+        document.exit = if is_open { Some(Exit::Inconclusive.code()) } else { document.exit };
+        let Ok((name, _)) = &found else { continue };
+        let own = answers::of(document, metric(document).key).into_iter().find(|own| own.arm == *name);
+        let choice = own.zip(beside(document, name)).map(|(own, (base, found))| Answer {
             choice: true,
             rounds: found.rounds as u64,
             ..own.beside(base, found)
         });
         document.answer.extend(choice.map(|choice| json!(choice)));
     }
-    true
+    is_open || found.is_ok()
 }
 
-/// Describes the strategy that the rule of `advise` chooses, beside others in each workload.
-fn choice(documents: &[Document]) -> Option<String> {
-    let first = documents.first()?;
-    let (found, lacks) = chosen(documents);
-    let Some((name, as_good)) = found else {
-        // Where no figures are wanting there was one strategy, which is no question; what is not available is said.
-        let (document, lack) = documents
-            .iter()
-            .zip(&lacks)
-            .find_map(|(one, lacks)| Some((one, lacks.iter().find(|lack| lack.is_open)?)))?;
-        let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
-        return Some(if rounds < MIN_ROUNDS {
-            format!("no answer: no interval of {}; take more (--rounds, --duration)", plural(rounds, "round"))
-        } else {
-            format!("no answer: {} with {}: {}", lack.what, number(document), lack.why)
-        });
-    };
+/// Describes the strategy that the rule of `advise` chooses, beside others in each workload; or says why there is none.
+fn choice(documents: &[Document]) -> Result<String, Option<String>> {
+    let (first, (name, as_good)) = (&documents[0], chosen(documents)?);
     let what = if metric(first).key == NMI_HANDLER.key { " handler time" } else { " time" };
     let nouns = std::iter::once(what).chain(std::iter::repeat(""));
-    let usual = beside(first, &name).map(|(base, _)| &base.name);
     let part = |(document, what): (&Document, &str)| {
         let (base, found) = beside(document, &name)?;
         let (base, own, with) = (&base.name, format!("{}'s{what}", base.name), number(document));
-        Some(if usual == Some(base) || found.ratio < 1.0 - AS_GOOD {
-            times(&found, &format!("{own} with {with}"))
-        } else {
+        Some(if is_behind(&found) {
             format!("with {with}, where none is faster than {base}, {}", times(&found, &own))
+        } else {
+            times(&found, &format!("{own} with {with}"))
         })
     };
     let parts: Vec<String> = documents.iter().zip(nouns).filter_map(part).collect();
@@ -234,7 +239,7 @@ fn choice(documents: &[Document]) -> Option<String> {
         said.extend(["; as good: ", &as_good]);
     }
     let with = |one| unranked(one, metric(one), &format!(" with {}", number(one)));
-    Some(said + &documents.iter().filter_map(with).collect::<String>())
+    Ok(said + &documents.iter().filter_map(with).collect::<String>())
 }
 
 fn metric(document: &Document) -> &'static Metric {
@@ -249,15 +254,19 @@ fn number(document: &Document) -> String {
     }
 }
 
-/// Places a strategy beside the fastest other one of a workload, or where it is faster than that beside the oldest.
+/// Returns whether a strategy is slower than the one that its time is divided by, and not as good.
+fn is_behind(found: &Ratio) -> bool {
+    found.ratio > 1.0 + AS_GOOD && found.is_distinguishable()
+}
+
+/// Places a strategy beside the fastest other one of a workload if that is faster, else beside the oldest: an equal tells nothing.
 fn beside<'a>(document: &'a Document, name: &str) -> Option<(&'a Arm, Ratio)> {
     let own = document.arm(name)?;
     let others = contenders(document, metric(document)).filter(|arm| arm.name != name);
-    let others: Vec<_> = others.filter_map(|arm| Some((arm, ratio(document, own, arm)?))).collect();
-    let first = others.iter().max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
-    let oldest = others.iter().find(|(arm, _)| arm.name == OLDEST).unwrap_or(first);
-    let is_first = first.1.ratio < 1.0 - AS_GOOD && first.1.interval.is_none_or(|interval| interval.excludes(1.0));
-    Some(if is_first { *oldest } else { *first })
+    let mut others: Vec<_> = others.filter_map(|arm| Some((arm, ratio(document, own, arm)?))).collect();
+    others.sort_by(|a, b| b.1.ratio.total_cmp(&a.1.ratio));
+    let ahead = others.iter().find(|(_, found)| is_behind(found));
+    ahead.or_else(|| others.iter().find(|(arm, _)| arm.name == OLDEST)).or(others.first()).copied()
 }
 
 /// Describes what was measured, and where.
@@ -294,7 +303,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::document::LinuxParameters;
+    use crate::document::{LinuxParameters, SetUpParameters};
     use crate::fixture::{self, record, timed};
     use crate::synthetic::{Host, Random};
 
@@ -357,15 +366,18 @@ mod tests {
 
     #[test]
     fn the_answer_is_the_least_worst_strategy_beside_the_fastest_or_the_oldest() {
-        let text = said(
-            &[("recreate", 3000), ("reuse", 2600), ("gate", 1500)],
-            &[("recreate", 1200), ("reuse", 1100), ("gate", 1150)],
-        );
-        assert!(
-            text.starts_with("gate: 0.500 × recreate's handler time with ")
-                && text.contains("; with 1 event, where none is faster than reuse, 1.045 × reuse's"),
-            "{text}"
-        );
+        let times = [("recreate", 3000, 1200), ("reuse", 2600, 1100), ("gate", 1500, 1150), ("pool", 2600, 1145)];
+        for (arms, first, second) in [
+            ("recreate reuse gate", "0.500 × recreate", "event, where none is faster than reuse, 1.045 × reuse's ["),
+            // An equal tells nothing, unless there is no other.
+            ("recreate gate pool", "0.500 × recreate", "; 0.958 × recreate's with 1 event ["),
+            ("gate pool", "0.577 × pool", "; 1.004 × pool's with 1 event ["),
+        ] {
+            let there = || times.iter().filter(|one| arms.split(' ').any(|name| name == one.0));
+            let [ten, one] = [0, 1].map(|at| there().map(|one| (one.0, [one.1, one.2][at])).collect::<Vec<_>>());
+            let (text, wanted) = (said(&ten, &one), format!("gate: {first}'s handler time with "));
+            assert!(text.starts_with(&wanted) && text.contains(second), "{text}");
+        }
         let text = said(&[("recreate", 3000), ("reuse", 1500)], &[("recreate", 1200), ("gate", 1100)]);
         assert!(text.starts_with("Guest NMI"), "one strategy in each is no choice: {text}");
         let mut both = [1, 2].map(|_| fixture::of_strategies(10, &["recreate", "reuse"]));
@@ -375,12 +387,19 @@ mod tests {
         both[1].arms[0].own.lost = Some(1);
         let text = super::report(&both, false).text(400);
         assert!(text.starts_with("no answer: recreate with ") && text.contains("it has no whole figures\n"), "{text}");
-        let mut one = fixture::document(10);
-        one.arms[1].own.lost = Some(1);
-        let text = super::report(&[one], false).text(400);
+        let mut one = [fixture::document(10)];
+        one[0].arms[1].own.lost = Some(1);
+        let text = super::report(&one, false).text(400);
         assert!(text.contains("; not whole with 1 event, so not ranked: reuse\n"), "{text}");
         let text = said(&[("recreate", 3000), ("reuse", 3000)], &[("recreate", 1200), ("reuse", 1200)]);
         assert!(text.starts_with("recreate: 1.000 × reuse's") && text.ends_with("; as good: reuse"), "{text}");
+        let wild = record(9, 5, |arm, round| 1000 + (round * 7 + arm.len() as u64) % 5 * 100).as_guests().unwrap();
+        let set_ups = wild.to_json().unwrap().replace(NMI_HANDLER.key, SET_UP.key);
+        let mut one: [Document; 1] = [serde_json::from_str(&set_ups).unwrap()];
+        one[0].parameters.set_up = Some(SetUpParameters { enable: "each".to_owned(), window_ticks: 2, gap_ticks: 1 });
+        let why = choice(&one).unwrap_err().unwrap();
+        assert!(why.starts_with("no answer: of the strategies with 1 event none is told from another; "), "{why}");
+        assert!(add_choice(&mut one) && one[0].exit == Some(Exit::Inconclusive.code()));
     }
 
     #[test]

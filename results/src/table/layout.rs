@@ -128,6 +128,11 @@ pub fn ratio(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// Formats a mean count in at most five characters, as long as it is below 100 000: of the smallest the power of ten is what tells.
+pub fn mean(value: f64) -> String {
+    if value > 0.0 && value < 0.000_5 { format!("{value:.0e}") } else { format!("{value:.*}", digits(value).min(3)) }
+}
+
 /// Decimals for about three digits.
 fn digits(value: f64) -> usize {
     match value.abs() {
@@ -152,10 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_whole_numbers_of_per_cent_where_they_can_be() {
+    fn shares_are_whole_numbers_of_per_cent_where_they_can_be_and_counts_are_short() {
         for (share, text) in [(0.07, "7"), (0.005, "0.5"), (0.03, "3"), (1.0, "100"), (0.0, "0"), (1.764_32, "176")] {
             assert_eq!(percent(share), text);
         }
+        assert_eq!([0.0, 0.000_26, 0.005_3, 0.037, 1073.0].map(mean), ["0", "3e-4", "0.005", "0.037", "1073"]);
     }
 
     #[test]

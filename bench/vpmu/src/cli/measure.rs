@@ -136,7 +136,7 @@ pub(super) fn measure_all(
             }
         }
     }
-    let worst = found.iter().map(exit).find(|exit| *exit != Exit::Done);
+    let worst = found.iter().filter_map(|document| document.exit).map(Exit::from_code).find(|exit| *exit != Exit::Done);
     failed.map_or_else(|| Ok(worst.unwrap_or(Exit::Done)), Err)
 }
 

@@ -25,12 +25,12 @@ const MAX: u64 = MAX_EVENTS as u64;
 pub const USUAL: Usual = Usual {
     workload: Workload { events: EventSet::COUNTING1, work: GuestWork::FTEST },
     strategies: &["recreate", "reuse", "reuse-lazy", "deferred", "pool"],
-    rounds: (5, None),
+    // Half a minute on the development host: more guests of fewer set-ups, with fewer ticks in each, tell more apart.
+    rounds: (20, None),
     warmup: 1,
-    // As many set-ups as the time limit has room for where one takes long.
-    samples: 12,
+    samples: 2,
     time_limit: Duration::from_secs(2),
-    mux_interval: Duration::from_millis(1),
+    mux_interval: Duration::from_millis(4),
 };
 /// Ticks from a tear-down to the next set-up.
 const GAP_TICKS: u64 = 1;

@@ -56,14 +56,14 @@ pub(super) fn plan(path: &Path, json: bool, check: Check<'_>) -> Result<Exit, Er
         table.add_row([experiment, variant, elements.len().to_string(), seconds(elements[0].limit_s)]);
     }
     let mut report = Report::default();
-    report.table(table);
-    report.note(format!(
+    report.heading(format!(
         "{}: {} for {} (--on local: all on this one), {}",
         plan.name,
         plural(elements.len(), "element"),
         plural(plan.targets.len(), "host"),
         plural(plan.repeat.times() as usize, "repetition"),
     ));
+    report.table(table);
     let all = elements.iter().map(|element| element.limit_s).sum();
     report.note(format!("one after the other: at most {}", seconds(all)));
     report.notes(fleet::too_few(plan.targets.len()).filter(|_| plan.variants.len() > 1));

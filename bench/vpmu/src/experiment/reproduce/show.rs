@@ -22,7 +22,8 @@ const COLUMNS: [Column; 9] = [
     ("simulated", |row| row.simulated.map(|simulated| value(row, simulated))),
     ("error", |row| {
         let points = row.unit.starts_with("percent");
-        row.error.map(|by| if points { format!("{} points", signed(by, 2)) } else { format!("{} %", signed(by, 1)) })
+        let error = |by| if points { format!("{} points", signed(by, 2)) } else { format!("{} %", signed(by, 1)) };
+        if row.origin == Origin::Predicted { row.error.map(error) } else { Some("fitted".to_owned()) }
     }),
     ("measured", |row| {
         let one = row.measured.as_ref()?;
@@ -84,11 +85,11 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
     lines
 }
 
-/// Returns the rows after what they say, the worst prediction first, and a description of their figures. Simulated numbers that something
-/// was fitted to are no evidence: JSON has them.
+/// Returns the rows after what they say, the worst prediction first and what is fitted last, and a description of their figures. What is
+/// the simulation of another figure is neither: JSON has it.
 pub fn report(reproduction: &Reproduction) -> Report {
-    let is_evidence = |row: &&Row| row.origin == Origin::Predicted;
-    let mut rows: Vec<&Row> = reproduction.rows.iter().filter(is_evidence).collect();
+    let is_shown = |row: &&Row| !matches!(row.origin, Origin::Transferred(_));
+    let mut rows: Vec<&Row> = reproduction.rows.iter().filter(is_shown).collect();
     let mut report = Report::new("vpmu reproduce");
     let mut names: Vec<String> = Vec::new();
     for row in rows.iter().filter(|row| !row.what.is_empty()) {
@@ -97,7 +98,10 @@ pub fn report(reproduction: &Reproduction) -> Report {
     }
     names.dedup();
     if reproduction.here.is_none() {
-        rows.sort_by(|a, b| off(b).total_cmp(&off(a)));
+        let place = |row: &Row| if row.origin == Origin::Predicted { -off(row) } else { 1.0 };
+        rows.sort_by(|a, b| place(a).total_cmp(&place(b)));
+        report.notes(findings(reproduction));
+        report.heading(format!("Published beside simulated numbers, seed {}", reproduction.seed));
     }
     let columns: Vec<Column> =
         COLUMNS.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_some())).collect();
@@ -108,21 +112,14 @@ pub fn report(reproduction: &Reproduction) -> Report {
     for row in rows {
         table.add_row(columns.iter().map(|(_, cell)| cell(row).unwrap_or_else(dash)));
     }
-    if reproduction.here.is_none() {
-        report.notes(findings(reproduction));
-    }
     report.table(table);
     report.notes(names);
     let Some(here) = &reproduction.here else {
         report.note(
             "The worst prediction is first. before, after: without what was published, and with it. Error: the simulated number less the published one, as a share of it \
-             or in points. Nothing of these numbers was used in fitting; those that something was fitted to are no evidence: --json has \
-             them.",
+             or in points. fitted: a constant was, to it or to what it follows from, so that it is no evidence; --json has which.",
         );
-        report.note(format!(
-            "Simulated with seed {}. `vpmu show models NAME` has the constants and their sources.",
-            reproduction.seed
-        ));
+        report.note("`vpmu show models NAME` has the constants and their sources.");
         return report;
     };
     of_run(reproduction, here, &mut report);

@@ -59,7 +59,8 @@ fn phases(document: &Record) -> Table {
         let keys = names.map(|name| format!("phases/{name}/wall_ns")).into_iter();
         let keys =
             keys.chain([TOTAL.key, TO_COUNTS.key].into_iter().chain(process.map(|_| ELAPSED.key)).map(str::to_owned));
-        let times = keys.map(|key| arm.metrics.get(&key).map_or_else(dash, |found| time(found.p50 as f64)));
+        let p50 = |key: String| arm.metrics.get(&key).map(|found| found.p50).filter(|p50| *p50 > NONE);
+        let times = keys.map(|key| p50(key).map_or_else(dash, |p50| time(p50 as f64)));
         let over = over_auto(document, arm).filter(|_| too_short(arm).is_none());
         let over = over.map_or_else(dash, |found| layout::ratio_with(&found));
         table.add_row(std::iter::once(arm.name.clone()).chain(times).chain([over]));
@@ -71,7 +72,7 @@ fn phases(document: &Record) -> Table {
 fn sentence(what: &str, found: &Ratio, too_short: Option<(usize, usize)>) -> String {
     let (ratio, rounds) = (layout::ratio_with(found), plural(found.rounds, "round"));
     match (found.half_width(), too_short) {
-        (None, _) => format!("no answer: {rounds}; an interval takes {MIN_ROUNDS} (--rounds)"),
+        (None, _) => format!("no interval of {rounds}; take {MIN_ROUNDS} or more (--rounds)"),
         (_, Some((short, of))) => {
             format!(
                 "inconclusive: in {short} of {of} rounds perf took no longer than its start-up; take more --events, or a host that is less busy"
@@ -100,7 +101,7 @@ pub(crate) fn report(document: &Record) -> Report {
     report.notes(answer(document).map(|(what, found)| sentence(&what, &found, perf(document).and_then(too_short))));
     report.table(phases(document));
     report.note(
-        "median of a round; total: of a process less its start-up, 1 ns at least; counts: until they are there; ÷ auto: of totals, within \
+        "median of a round; total: of a process less its start-up, – if it took no longer; counts: until they are there; ÷ auto: of totals, within \
          rounds; bare calls are the limit",
     );
     state(document, &mut report);
@@ -135,8 +136,8 @@ mod tests {
             ("perf as given", 3, 1, 20, "inconclusive: in 17 of 20 rounds", false),
             ("perf as given", 0, 1, 20, "inconclusive: in 20 of 20 rounds", false),
             ("perf as given", 10, 2, 20, "inconclusive: 0.", false),
-            ("perf as given", 3, 1, 3, "no answer: 3 rounds; an interval takes 5", false),
-            ("cpu-major", 3, 1, 3, "no answer: 3 rounds; an interval takes 5", true),
+            ("perf as given", 3, 1, 3, "no interval of 3 rounds; take 5 or more", false),
+            ("cpu-major", 3, 1, 3, "no interval of 3 rounds; take 5 or more", true),
         ] {
             let mut arms = [(arm, longer, 2), ("auto", rounds, 1)].map(|(name, longer, times)| {
                 Plain::new(name, "process", move |turn| {
