@@ -7,7 +7,7 @@ use results::document::{Document, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
-use results::table::{self, Report, add_choice};
+use results::table::{self, Part, Report, add_choice};
 
 use super::files::Kept;
 use super::options::{GuestResultOptions, ResultOptions};
@@ -38,8 +38,7 @@ fn measure(
         progress: progress.as_mut(),
         save: &mut |document: &Document| kept.save(document),
     };
-    let measured = rounds::run(&plan, &runner, context)?;
-    Ok((measured, kept))
+    Ok((rounds::run(&plan, &runner, context)?, kept))
 }
 
 /// Documents of several plans, and how they ended.
@@ -75,6 +74,11 @@ pub(super) fn measure_each(
         }
         if found.failed.is_some() && !goes_on || sys::stopped() {
             break;
+        }
+        // The first answer is there while the rest is measured.
+        let more = !goes_on && !options.quiet.quiet && found.documents.len() < plans.len();
+        if let Some(Part::Note(answer)) = table::report(&found.documents, false).parts.first().filter(|_| more) {
+            complain(answer);
         }
     }
     Ok(found)

@@ -47,6 +47,7 @@ fn a_short_run() {
     let output = run(dir.path(), &args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(documents(dir.path()).len(), 2);
+    assert!(text(&output.stderr).contains("vpmu: no interval of 2 rounds"), "the first workload's answer");
     let document = saved(dir.path(), "single/ftest");
     // Handlers of ten events may have no time for all samples before the limit of a turn.
     for (document, least) in [(&document, 120), (&saved(dir.path(), "sampling10/ftest"), 60)] {
