@@ -64,7 +64,7 @@ fn place(record: &Record) -> String {
 }
 
 fn names(ranked: &[&Ranked]) -> String {
-    listed(ranked.iter().map(|one| &*one.strategy))
+    listed(ranked.iter().map(|one| &*one.arm))
 }
 
 /// Advises by results of guests, each judged by its own strategies, and of one source. `left_out` is what is left out already;
@@ -88,7 +88,7 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     }
     let pair = most_shared(own.iter().map(|(_, one)| &one.regrets[..]), modelled).map(|pair| pair.map(str::to_owned));
     let Some(pair) = pair else { return Err(left_out) };
-    let has = |one: &ResultRanking, name: &str| one.regrets.iter().any(|regret| regret.strategy == name);
+    let has = |one: &ResultRanking, name: &str| one.regrets.iter().any(|regret| regret.arm == name);
     let (own, odd): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, one)| pair.iter().all(|name| has(one, name)));
     let why = format!("it lacks {}, by which the choice is made", pair.join(" or "));
     left_out.extend(odd.iter().map(|(record, _)| LeftOut { what: place(record), why: why.clone(), is_open: true }));
@@ -100,10 +100,10 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
         } else {
             "not in every result"
         };
-        let is_open = one.may_beat(chosen, AS_GOOD) && !own.iter().any(|(record, _)| livelocks(record, &one.strategy));
-        left_out.push(LeftOut { what: one.strategy.clone(), why: why.to_owned(), is_open });
+        let is_open = one.may_beat(chosen, AS_GOOD) && !own.iter().any(|(record, _)| livelocks(record, &one.arm));
+        left_out.push(LeftOut { what: one.arm.clone(), why: why.to_owned(), is_open });
     }
-    let choice = chosen.strategy.clone();
+    let choice = chosen.arm.clone();
     let (with, results): (Vec<&Record>, Vec<ResultRanking>) = own.into_iter().unzip();
     let counts = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts));
     // The result in which most are absent.
@@ -128,9 +128,9 @@ fn setting(
     }
     let metric = record.metric().and_then(metric::find).ok_or_else(|| ("it has no figures".to_owned(), true))?;
     let (regrets, lacks) = regrets(record, metric, column::work);
-    let is_other = |one: &&Regret| others.iter().any(|(other, _)| !record.defines_alike(other, &one.strategy));
+    let is_other = |one: &&Regret| others.iter().any(|(other, _)| !record.defines_alike(other, &one.arm));
     if let Some(other) = regrets.iter().find(is_other) {
-        return Err((format!("it defines {} otherwise than another result", other.strategy), true));
+        return Err((format!("it defines {} otherwise than another result", other.arm), true));
     }
     let of_record = |lack: LeftOut| LeftOut { what: format!("{} of {}", lack.what, place(record)), ..lack };
     left_out.extend(lacks.into_iter().map(of_record));
@@ -159,7 +159,7 @@ fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked]) -> String {
     // A simulation has no date.
     let last = own.iter().map(|record| record.started_unix).max().filter(|unix| *unix > 0);
     let last = last.map_or_else(String::new, |unix| format!(", {measured} {}", &utc(unix)[..10]));
-    let (name, worst) = (&chosen.strategy, worst(chosen));
+    let (name, worst) = (&chosen.arm, worst(chosen));
     let below = if name.starts_with(BELOW_KVM) { " (the kernel module, or patches to KVM)" } else { "" };
     let good = format!("; as good within 1 %, and holding no fewer events: {}", names(as_good));
     let good = if as_good.is_empty() { "" } else { &good };
@@ -180,10 +180,10 @@ fn sureness(
     let cut = own.iter().filter(|record| record.status != Status::Complete);
     let of_them =
         if as_good.is_empty() { String::new() } else { format!(", one that is as good {} %", ONE_PLACE * 100.0) };
-    let is_little = absent.saturating_mul(ABSENT) <= taken;
-    let missed = format!("under it {absent} PMIs of a trace did not come beside {taken}");
+    let is_little = absent <= 1 || absent.saturating_mul(ABSENT) <= taken;
+    let missed = format!("under it {} of a trace did not come beside {taken}", plural(absent as usize, "PMI"));
     let mut doubts: Vec<String> = cut.map(|record| format!("{} was not run to its end", place(record))).collect();
-    doubts.extend((!is_little).then(|| format!("{missed}, more than one in {ABSENT}")));
+    doubts.extend((!is_little).then(|| format!("{missed}, more than one in {ABSENT}; give more --duration")));
     let may = format!("not sure: {} may be as good; ", names(open));
     let mut parts = vec![match own.iter().find_map(|record| record.host.model_percent) {
         Some([low, high]) if !open.is_empty() => {
@@ -222,7 +222,7 @@ impl Advice {
         let head = ["strategy", "worst [95 %]", "results"].into_iter();
         let mut table = Table::new(head.chain(columns.clone().map(|column| column.heading)));
         for one in &self.strategies {
-            let cells = [one.strategy.clone(), worst(one), one.results.to_string()];
+            let cells = [one.arm.clone(), worst(one), one.results.to_string()];
             let value =
                 |column: &column::Column| one.work.get(column.key).map_or_else(dash, |value| (column.text)(*value));
             table.add_row(cells.into_iter().chain(columns.clone().map(value)));
@@ -243,8 +243,8 @@ impl Advice {
             let behind = ratio_in(last.ratio.ratio, last.ratio.interval);
             // Those that nothing tells apart are one place.
             let is_first = |one: &&Regret| one.ratio.ratio <= 1.0 + AS_GOOD || !one.ratio.is_distinguishable();
-            let fastest = listed(one.regrets.iter().filter(is_first).map(|one| &*one.strategy));
-            table.add_row([one.workload.clone() + &on, fastest, last.strategy.clone(), behind, rounds]);
+            let fastest = listed(one.regrets.iter().filter(is_first).map(|one| &*one.arm));
+            table.add_row([one.workload.clone() + &on, fastest, last.arm.clone(), behind, rounds]);
         }
         report.table(table);
     }
@@ -354,7 +354,7 @@ mod tests {
         let first = timed(40, &TIMES);
         let (found, text) = answer(&[&first, &other]);
         assert_eq!((found.choice.as_str(), found.is_sure), ("gate", true), "{text}");
-        let gate = found.strategies.iter().find(|one| one.strategy == "gate").unwrap();
+        let gate = found.strategies.iter().find(|one| one.arm == "gate").unwrap();
         assert!((gate.worst_regret - 1.304).abs() < 0.01 && gate.worst_interval.high > gate.worst_regret + 0.01);
         let worst = ratio_in(gate.worst_regret, Some(gate.worst_interval));
         assert!(text.starts_with(&format!("take gate: worst {worst} × the fastest of 2 results")), "{text}");
@@ -389,7 +389,7 @@ mod tests {
             }
         }
         let (found, _) = answer(&[&record]);
-        assert_eq!(found.results[0].regrets[0].strategy, "reuse", "{:?}", found.strategies);
+        assert_eq!(found.results[0].regrets[0].arm, "reuse", "{:?}", found.strategies);
         assert!(found.strategies.iter().all(|one| one.worst_regret >= 1.0), "{:?}", found.strategies);
     }
 
@@ -426,7 +426,7 @@ mod tests {
         bare.arms.iter_mut().for_each(|arm| arm.metrics.clear());
         let (found, _) = answer(&[&timed(40, &TIMES), &bare]);
         assert!(!found.is_sure && found.results[0].regrets.len() == 3, "{:?}", found.left_out);
-        assert_eq!(found.results[0].regrets[0].strategy, "gate");
+        assert_eq!(found.results[0].regrets[0].arm, "gate");
         let none = |records: &[&Record]| advise(records, Vec::new(), false).is_err();
         assert!(none(&[]) && none(&[&timed(40, &[("gate", 1270)])]));
     }

@@ -24,7 +24,7 @@ pub type Work = BTreeMap<&'static str, f64>;
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Regret {
     /// Its name.
-    pub strategy: String,
+    pub arm: String,
     /// Its time over that of the fastest.
     #[serde(flatten)]
     pub ratio: Ratio,
@@ -36,7 +36,7 @@ pub struct Regret {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Ranked {
     /// Its name.
-    pub strategy: String,
+    pub arm: String,
     /// Its time over that of the result's fastest strategy: the worst of all results.
     pub worst_regret: f64,
     /// Bounds of that: the worst of the 95 % intervals' ends.
@@ -111,7 +111,7 @@ pub fn regrets<E: Experiment>(
         };
         let work = document.arm(name).map(|arm| work(arm, metric)).unwrap_or_default();
         let ratio = Ratio { ratio: found.ratio.max(1.0), ..found };
-        regrets.push(Regret { strategy: name.to_owned(), ratio, work });
+        regrets.push(Regret { arm: name.to_owned(), ratio, work });
     }
     regrets.sort_by(|a, b| a.ratio.ratio.total_cmp(&b.ratio.ratio));
     (regrets, lacks)
@@ -150,12 +150,12 @@ pub fn means<'a>(all: &(impl Iterator<Item = &'a Work> + Clone)) -> Work {
 pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
     let mut by_name: BTreeMap<&str, Vec<&Regret>> = BTreeMap::new();
     for regret in results.flatten() {
-        by_name.entry(&regret.strategy).or_default().push(regret);
+        by_name.entry(&regret.arm).or_default().push(regret);
     }
     let ranked = |(name, own): (&str, Vec<&Regret>)| {
         let worst = |of: fn(&Ratio) -> f64| own.iter().map(|one| of(&one.ratio)).fold(0.0, f64::max);
         Ranked {
-            strategy: name.to_owned(),
+            arm: name.to_owned(),
             worst_regret: worst(|ratio| ratio.ratio),
             worst_interval: Interval {
                 low: worst(|ratio| ratio.interval.map_or(0.0, |ends| ends.low)),
@@ -175,7 +175,7 @@ pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
 pub fn most_shared<'a>(results: impl Iterator<Item = &'a [Regret]>, modelled: bool) -> Option<[&'a str; 2]> {
     let mut counts = BTreeMap::new();
     for (place, result) in results.enumerate() {
-        let mut names: Vec<&str> = result.iter().map(|one| &*one.strategy).collect();
+        let mut names: Vec<&str> = result.iter().map(|one| &*one.arm).collect();
         names.retain(|name| modelled || !is_modelled(name));
         names.sort_unstable();
         for (at, one) in names.iter().enumerate() {
@@ -196,7 +196,7 @@ pub fn is_modelled(strategy: &str) -> bool {
 /// Chooses the strategy whose worst is the least of those that are in the most results, of those that may be
 /// chosen; of those within 1 % the one that holds the fewest events. Returns it with those that are as good, and those that may be.
 pub fn choose(ranked: &[Ranked], modelled: bool) -> Option<(&Ranked, Vec<&Ranked>, Vec<&Ranked>)> {
-    let may = || ranked.iter().filter(|one| modelled || !is_modelled(&one.strategy));
+    let may = || ranked.iter().filter(|one| modelled || !is_modelled(&one.arm));
     let most = may().map(|one| one.results).max()?;
     let whole: Vec<&Ranked> = may().filter(|one| one.results == most).collect();
     let held = |one: &Ranked| one.work.get("held_mean").copied().unwrap_or(f64::INFINITY);
@@ -205,7 +205,7 @@ pub fn choose(ranked: &[Ranked], modelled: bool) -> Option<(&Ranked, Vec<&Ranked
     let chosen = whole.iter().copied().filter(is_good).min_by(|a, b| held(a).total_cmp(&held(b)))?;
     let is_open = |one: &&Ranked| one.may_beat(chosen, if is_good(one) { ONE_PLACE } else { AS_GOOD });
     let others = |of: &dyn Fn(&&Ranked) -> bool| -> Vec<&Ranked> {
-        whole.iter().copied().filter(|one| one.strategy != chosen.strategy && of(one)).collect()
+        whole.iter().copied().filter(|one| one.arm != chosen.arm && of(one)).collect()
     };
     Some((chosen, others(&is_good), others(&is_open)))
 }

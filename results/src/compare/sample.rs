@@ -98,7 +98,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, (notes, missing): 
         }
         let doubt = pair.doubt(name).or_else(|| spoilt.clone());
         let why = doubt.as_ref().filter(|_| pair.turns);
-        missing.extend(why.and_then(|why| left_out(pair, name, why, notes)).map(|why| (String::new(), why)));
+        missing.extend(why.and_then(|why| left_out(pair, name, why, notes)).map(|why| (name.to_owned(), why)));
         let not_whole = doubt.filter(|_| !pair.turns).map(|why| format!("not whole: {why}"));
         metrics.retain(|metric| asked(&request.metrics, metric));
         let of_metric = |metric: &String| {
@@ -144,8 +144,8 @@ fn left_out(pair: &Pair<'_>, name: &str, why: &str, notes: &mut Vec<String>) -> 
     let [base, new] = &pair.sides;
     let of_pair = |(base, new)| Some(bad(base).into_iter().chain(bad(new)).sum()).filter(|bad| *bad > 0);
     let out: Vec<usize> = base.iter().zip(new).filter_map(of_pair).collect();
-    let note = format!("{name}: {} of {} pairs are left out: {why}", out.len(), base.len());
-    notes.push(note.clone());
+    let note = format!("{} of {} pairs are left out: {why}", out.len(), base.len());
+    notes.push(format!("{name}: {note}"));
     (!are_few(out.iter().sum(), 2 * ROUNDS * base.len())).then_some(note)
 }
 

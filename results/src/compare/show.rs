@@ -96,7 +96,7 @@ fn remarks(rows: &[&Row], all: bool) -> Vec<String> {
     let counts = || rows.iter().filter(|row| row.question == Question::Counts);
     let same = counts().filter(|row| row.verdict == Verdict::NoChange).count();
     if same > 0 {
-        lines.push(format!("counts of a PMI: {same} of {} repeat, and are the same on both sides", counts().count()));
+        lines.push(format!("counts of a PMI: {same} of {} are the same on both sides", counts().count()));
     } else if counts().any(|row| row.verdict == Verdict::NotJudged) {
         lines.push("counts of a PMI are not seen to repeat here; -v shows them".to_owned());
     }

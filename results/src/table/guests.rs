@@ -7,7 +7,7 @@ use super::plain::{lacks, plain};
 use super::ranking::{listed, origin, times, unranked};
 use super::report::Report;
 use crate::answers;
-use crate::choice::{AS_GOOD, LeftOut, choose, contenders, is_modelled, rank, regrets};
+use crate::choice::{AS_GOOD, LeftOut, Ranked, choose, contenders, is_modelled, rank, regrets};
 use crate::document::warnings::{LATE_PERIODS, NO_FIGURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Record, Status, Warning, other_cpu};
 use crate::error::Exit;
@@ -17,8 +17,6 @@ use serde_json::json;
 
 /// The strategy that others are compared with: that of KVM before 5.5, the oldest.
 const OLDEST: &str = "recreate";
-/// How a first line begins with which a run ends inconclusive.
-const NO_ANSWER: &str = "no answer: ";
 
 /// Returns the results of one or several workloads as they are shown: the answer, one table, what must be known about it, and all
 /// columns if they are `whole`.
@@ -169,28 +167,34 @@ fn over_floor(document: &Document, arm: &Arm) -> Option<Ratio> {
 }
 
 /// Chooses the strategy that the rule of `advise` does, if all results have it, with those that are as good; or says why there is no
-/// choice, if there is anything to say.
-fn chosen(documents: &[Document]) -> Result<(String, String), Option<String>> {
+/// choice, if there is anything to say, and whether measuring better would give one.
+fn chosen(documents: &[Document]) -> Result<(String, String), Option<(bool, String)>> {
     let (found, lacks): (Vec<_>, Vec<_>) =
         documents.iter().map(|document| regrets(document, metric(document), column::work)).unzip();
     let strategies = rank(found.iter().map(Vec::as_slice));
     if let Some((one, as_good, open)) = choose(&strategies, true).filter(|(one, ..)| one.results == documents.len()) {
         // Of handlers six rounds that tell nothing apart may be a turn of `ab`, which is no failure.
-        let others = strategies.iter().filter(|other| other.results == one.results).count() - 1;
-        if open.len() == others && documents[0].parameters.set_up.is_some() {
+        let behind =
+            |other: &Ranked| other.results == one.results && other.worst_interval.low > one.worst_interval.high;
+        if !open.is_empty() && !strategies.iter().any(behind) && documents[0].parameters.set_up.is_some() {
+            let with: Vec<String> = documents.iter().map(number).collect();
             let why = "none is told from another; take more --rounds, or a host that is less busy";
-            return Err(Some(format!("{NO_ANSWER}of the strategies with {} {why}", number(&documents[0]))));
+            return Err(Some((
+                true,
+                format!("of the strategies with {} {why}", listed(with.iter().map(|one| &**one))),
+            )));
         }
-        return Ok((one.strategy.clone(), listed(as_good.iter().map(|one| &*one.strategy))));
+        return Ok((one.arm.clone(), listed(as_good.iter().map(|one| &*one.arm))));
     }
     // Where no figures are wanting there was one strategy, which is no question; what is not available is said.
     let open = |(one, lacks): (_, &Vec<LeftOut>)| Some((one, lacks.iter().find(|lack| lack.is_open)?.clone()));
     Err(documents.iter().zip(&lacks).find_map(open).map(|(document, lack)| {
-        let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+        let (metric, count) = (metric(document), |arm| paired::counting(arm, metric(document).key).count());
+        let rounds = contenders(document, metric).map(count).min().unwrap_or(MIN_ROUNDS);
         if rounds < MIN_ROUNDS {
-            format!("no interval of {}; take more (--rounds, --duration)", plural(rounds, "round"))
+            (false, format!("no interval of {}; take more (--rounds, --duration)", plural(rounds, "round")))
         } else {
-            format!("{NO_ANSWER}{} with {}: {}", lack.what, number(document), lack.why)
+            (true, format!("{} with {}: {}", lack.what, number(document), lack.why))
         }
     }))
 }
@@ -202,7 +206,7 @@ pub fn add_choice(documents: &mut [Document]) -> bool {
         return false;
     }
     let found = chosen(documents);
-    let is_open = matches!(&found, Err(Some(why)) if why.starts_with(NO_ANSWER));
+    let is_open = matches!(found, Err(Some((true, _))));
     for document in documents {
         document.exit = if is_open { Some(Exit::Inconclusive.code()) } else { document.exit };
         let Ok((name, _)) = &found else { continue };
@@ -219,17 +223,13 @@ pub fn add_choice(documents: &mut [Document]) -> bool {
 
 /// Describes the strategy that the rule of `advise` chooses, beside others in each workload; or says why there is none.
 fn choice(documents: &[Document]) -> Result<String, Option<String>> {
-    let (first, (name, as_good)) = (&documents[0], chosen(documents)?);
+    let none = |(is_open, why)| if is_open { format!("no answer: {why}") } else { why };
+    let (first, (name, as_good)) = (&documents[0], chosen(documents).map_err(|why| why.map(none))?);
     let what = if metric(first).key == NMI_HANDLER.key { " handler time" } else { " time" };
     let nouns = std::iter::once(what).chain(std::iter::repeat(""));
     let part = |(document, what): (&Document, &str)| {
         let (base, found) = beside(document, &name)?;
-        let (base, own, with) = (&base.name, format!("{}'s{what}", base.name), number(document));
-        Some(if is_behind(&found) {
-            format!("with {with}, where none is faster than {base}, {}", times(&found, &own))
-        } else {
-            times(&found, &format!("{own} with {with}"))
-        })
+        Some(times(&found, &format!("{}'s{what} with {}", base.name, number(document))))
     };
     let parts: Vec<String> = documents.iter().zip(nouns).filter_map(part).collect();
     let is_cut = documents.iter().any(|document| document.status == Status::Interrupted);
@@ -254,18 +254,14 @@ fn number(document: &Document) -> String {
     }
 }
 
-/// Returns whether a strategy is slower than the one that its time is divided by, and not as good.
-fn is_behind(found: &Ratio) -> bool {
-    found.ratio > 1.0 + AS_GOOD && found.is_distinguishable()
-}
-
 /// Places a strategy beside the fastest other one of a workload if that is faster, else beside the oldest: an equal tells nothing.
 fn beside<'a>(document: &'a Document, name: &str) -> Option<(&'a Arm, Ratio)> {
     let own = document.arm(name)?;
     let others = contenders(document, metric(document)).filter(|arm| arm.name != name);
     let mut others: Vec<_> = others.filter_map(|arm| Some((arm, ratio(document, own, arm)?))).collect();
     others.sort_by(|a, b| b.1.ratio.total_cmp(&a.1.ratio));
-    let ahead = others.iter().find(|(_, found)| is_behind(found));
+    let is_behind = |found: &Ratio| found.ratio > 1.0 + AS_GOOD && found.is_distinguishable();
+    let ahead = others.first().filter(|(_, found)| is_behind(found));
     ahead.or_else(|| others.iter().find(|(arm, _)| arm.name == OLDEST)).or(others.first()).copied()
 }
 
@@ -368,7 +364,7 @@ mod tests {
     fn the_answer_is_the_least_worst_strategy_beside_the_fastest_or_the_oldest() {
         let times = [("recreate", 3000, 1200), ("reuse", 2600, 1100), ("gate", 1500, 1150), ("pool", 2600, 1145)];
         for (arms, first, second) in [
-            ("recreate reuse gate", "0.500 × recreate", "event, where none is faster than reuse, 1.045 × reuse's ["),
+            ("recreate reuse gate", "0.500 × recreate", "; 1.045 × reuse's with 1 event ["),
             // An equal tells nothing, unless there is no other.
             ("recreate gate pool", "0.500 × recreate", "; 0.958 × recreate's with 1 event ["),
             ("gate pool", "0.577 × pool", "; 1.004 × pool's with 1 event ["),

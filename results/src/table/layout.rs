@@ -68,8 +68,8 @@ pub fn ratio_in(value: f64, interval: Option<Interval>) -> String {
     let Some(interval @ Interval { low, high }) = interval else { return ratio(value) };
     let sharp = (high / low).sqrt() - 1.0 < 0.01;
     let decimals = if value >= 9.995 { 1 } else { digits(value) + usize::from(sharp) };
-    let (end, spread) = (decimals.max(3), format!("[{low:.decimals$}, {high:.decimals$}]"));
-    if interval.is_point() { format!("{value:.end$} {NO_SPREAD}") } else { format!("{value:.decimals$} {spread}") }
+    let spread = format!("[{low:.decimals$}, {high:.decimals$}]");
+    format!("{value:.decimals$} {}", if interval.is_point() { NO_SPREAD } else { &spread })
 }
 
 /// Formats a value of a metric: the end of its key names the unit, and without one it is a count.
@@ -130,7 +130,7 @@ pub fn ratio(value: f64) -> String {
 
 /// Formats a mean count in at most five characters, as long as it is below 100 000: of the smallest the power of ten is what tells.
 pub fn mean(value: f64) -> String {
-    if value > 0.0 && value < 0.000_5 { format!("{value:.0e}") } else { format!("{value:.*}", digits(value).min(3)) }
+    if value > 0.0 && value < 0.000_95 { format!("{value:.0e}") } else { format!("{value:.*}", digits(value).min(3)) }
 }
 
 /// Decimals for about three digits.

@@ -248,7 +248,7 @@ mod tests {
         };
         let order = |advice: &Advice| {
             let [one] = &advice.results[..] else { panic!("one run") };
-            (advice.choice.clone(), one.regrets[0].strategy.clone(), one.regrets.last().unwrap().strategy.clone())
+            (advice.choice.clone(), one.regrets[0].arm.clone(), one.regrets.last().unwrap().arm.clone())
         };
         for host in ["sim:development-host", "sim:clx-ap-watchdog-on"] {
             let (long, rounds) = on(host, &["--rounds", "500"], "99");
@@ -276,9 +276,9 @@ mod tests {
         line.extend(traces.iter().map(String::as_str));
         let (advice, rounds) = simulated(&line);
         assert_eq!((advice.results.len(), rounds), (3, 40));
-        let chosen = advice.strategies.iter().find(|one| one.strategy == advice.choice).unwrap();
+        let chosen = advice.strategies.iter().find(|one| one.arm == advice.choice).unwrap();
         assert!(chosen.worst_regret <= 1.10, "{chosen:?}");
-        let worst = advice.strategies.iter().find(|one| one.strategy == "recreate").unwrap();
+        let worst = advice.strategies.iter().find(|one| one.arm == "recreate").unwrap();
         assert!(worst.worst_regret > 2.0, "{worst:?}");
         assert!(chosen.worst_interval.low > 0.5 && chosen.worst_interval.high < 1.5, "{chosen:?}");
     }

@@ -113,7 +113,8 @@ pub(super) fn measure_all(
             if plans.len() > 1 {
                 name = format!("{name}-{}", workload.replace('/', "-"));
             }
-            baseline.keep(options, document, &name, exit(document))
+            let exit = document.exit.map_or_else(|| exit(document), Exit::from_code);
+            baseline.keep(options, document, &name, exit)
         };
         failed = failed.or(found.iter().try_for_each(keep).err());
     } else if baseline.save_baseline.is_some() {

@@ -69,30 +69,35 @@ pub struct ShowArgs {
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
-    let json = args.json.json;
-    match (args.kind, &args.name) {
-        (Kind::Schemas, Some(name)) => {
-            let found = SCHEMAS.iter().find(|(known, ..)| known == name);
-            let (_, schema, _, make) = found.ok_or_else(|| unknown("schema", name, &SCHEMAS.map(|(name, ..)| name)))?;
-            if json { print_json(&make(schema))? } else { print(&indented(&make(schema))?)? }
-        }
-        (kind @ (Kind::Strategies | Kind::Models), Some(name)) => {
-            let text = match (kind, Model::text(name)) {
-                (Kind::Models, Some(text)) => text.to_owned(),
-                (Kind::Models, None) => return Err(unknown("model", name, &EMBEDDED.map(|(name, _)| name))),
-                _ => strategy(name)?,
-            };
-            let table: toml::Table = text.parse().map_err(|error| Error::internal("a definition is no TOML", error))?;
-            let item = Item { name: name.clone(), definition: Some(json!(table)), ..Item::default() };
-            if json { print_json(&List { items: vec![item] })? } else { print(&text)? }
-        }
-        (_, Some(name)) => return Err(Error::usage(format!("the list has all there is of '{name}'"), "", "omit it")),
-        (kind, None) => {
-            let items = items(kind)?;
-            if json { print_json(&List { items })? } else { print(&list(&items, columns()))? }
-        }
+    let (items, text) = match &args.name {
+        Some(name) => whole(args.kind, name).map(|(item, text)| (vec![item], Some(text)))?,
+        None => (items(args.kind)?, None),
+    };
+    let text = text.unwrap_or_else(|| list(&items, columns()));
+    if args.json.json {
+        print_json(&List { items })?;
+    } else {
+        print(&text)?;
     }
     Ok(Exit::Done)
+}
+
+/// Returns one choice with its definition, and the text of that.
+fn whole(kind: Kind, name: &str) -> Result<(Item, String), Error> {
+    let item = |definition| Item { name: name.to_owned(), definition: Some(definition), ..Item::default() };
+    let text = match (kind, Model::text(name)) {
+        (Kind::Schemas, _) => {
+            let found = SCHEMAS.iter().find(|(known, ..)| *known == name);
+            let (_, schema, _, make) = found.ok_or_else(|| unknown("schema", name, &SCHEMAS.map(|(name, ..)| name)))?;
+            return Ok((item(make(schema)), indented(&make(schema))?));
+        }
+        (Kind::Strategies, _) => strategy(name)?,
+        (Kind::Models, Some(text)) => text.to_owned(),
+        (Kind::Models, None) => return Err(unknown("model", name, &EMBEDDED.map(|(name, _)| name))),
+        _ => return Err(Error::usage(format!("the list has all there is of '{name}'"), "", "omit it")),
+    };
+    let table: toml::Table = text.parse().map_err(|error| Error::internal("a definition is no TOML", error))?;
+    Ok((item(json!(table)), text))
 }
 
 fn list(items: &[Item], columns: usize) -> String {
@@ -196,13 +201,13 @@ const SCHEMAS: [Schema; 14] = [
     ("plain", SCHEMA, "Documents of every other experiment, ab among them", schema::<Record>),
     ("compare", "vpmu-compare/4", "Two results beside each other", schema::<Comparison>),
     ("history", "vpmu-history/2", "A folder of results over time", schema::<History>),
-    ("advise", "vpmu-advise/1", "Which strategy to take", schema::<Advice>),
+    ("advise", "vpmu-advise/2", "Which strategy to take", schema::<Advice>),
     ("sweep", "vpmu-pareto/4", "Strategies by scenario", schema::<Swept>),
     ("sweep.jsonl", sweep::SCHEMA, "A line of its file", schema::<Line>),
     ("reproduce", "vpmu-reproduce/5", "Published figures beside others", schema::<Reproduction>),
     ("conformance", "vpmu-conformance/2", "Cases and their outcomes", schema::<Runs>),
     ("doctor", "vpmu-doctor/1", "Checks of this host", schema::<Diagnosis>),
-    ("show", "vpmu-show/2", "Names", schema::<List<Item>>),
+    ("show", "vpmu-show/2", "Names and definitions", schema::<List<Item>>),
     ("fleet-plan", "vpmu-fleet-plan/1", "Elements of a plan", schema::<List<Element>>),
     ("fleet-status", "vpmu-fleet-status/1", "Progress of a campaign", schema::<Standing>),
     ("fleet-report", "vpmu-fleet-report/7", "Hosts and variants of a campaign", schema::<Findings>),

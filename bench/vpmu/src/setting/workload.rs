@@ -177,12 +177,12 @@ impl FromStr for Workload {
         };
         let (sets, works) = (EventSet::ALL.map(|set| set.key), GuestWork::ALL.map(|work| work.key));
         let unknown = || {
-            let (part, keys) = match text.split_once('/') {
-                Some((set, work)) if events(set).is_some() => (work, works.to_vec()),
-                Some((set, _)) => (set, sets.to_vec()),
-                None => (text, [&sets[..], &works].concat()),
+            let (part, keys, both) = match text.split_once('/') {
+                Some((set, work)) if events(set).is_some() => (work, works.to_vec(), ""),
+                Some((set, _)) => (set, sets.to_vec(), ""),
+                None => (text, [&sets[..], &works].concat(), ", and EVENTS/WORK"),
             };
-            format!("unknown workload; {}, and EVENTS/WORK", suggestion(part, &keys, ""))
+            format!("unknown workload; {}{both}", suggestion(part, &keys, ""))
         };
         found.map(|(events, work)| Self { events, work }).ok_or_else(unknown)
     }

@@ -56,7 +56,7 @@ pub struct ArmsOptions {
     #[command(flatten)]
     pub guest: GuestOptions,
 
-    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; of sim 240; of guest-stat 20; of advise until the order is sure, 240 in a simulation; with Linux 5]
+    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; of sim 240; of guest-stat 14; of advise until the order is sure, 240 in a simulation; with Linux 5]
     #[arg(long, value_name = "N", value_parser = number_in(1..=100_000))]
     pub rounds: Option<u64>,
 
@@ -64,7 +64,7 @@ pub struct ArmsOptions {
     #[arg(long, value_name = "N", value_parser = number_in(0..=1000), help_heading = "Rounds")]
     pub warmup: Option<u64>,
 
-    /// NMIs, set-ups of guest-stat, or rotations per arm, round and vCPU [default: 25; of guest-stat 2; with Linux 1000]
+    /// NMIs, set-ups of guest-stat, or rotations per arm, round and vCPU [default: 25; of guest-stat 3; with Linux 1000]
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
     pub samples: Option<u64>,
 

@@ -23,7 +23,7 @@ const COLUMNS: [Column; 9] = [
     ("error", |row| {
         let points = row.unit.starts_with("percent");
         let error = |by| if points { format!("{} points", signed(by, 2)) } else { format!("{} %", signed(by, 1)) };
-        if row.origin == Origin::Predicted { row.error.map(error) } else { Some("fitted".to_owned()) }
+        row.error.map(|by| if row.origin == Origin::Predicted { error(by) } else { "fitted".to_owned() })
     }),
     ("measured", |row| {
         let one = row.measured.as_ref()?;

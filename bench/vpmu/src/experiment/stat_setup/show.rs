@@ -41,11 +41,11 @@ fn answer(document: &Record) -> Option<(String, Ratio)> {
     Some((format!("{} ÷ auto, {how}", arm.name), over_auto(document, arm)?))
 }
 
-/// Returns whether the answer is sure, if a comparison was asked for: with stock perf.
+/// Returns whether the answer is no open one: with stock perf there is to be an interval, and none is too wide.
 pub(crate) fn is_answered(document: &Record) -> bool {
-    let found = answer(document).filter(|(what, _)| what.starts_with("perf "));
+    let sure = |found: &Ratio, asked: bool| found.half_width().map_or(!asked, |half| half <= WIDEST);
     perf(document).and_then(too_short).is_none()
-        && found.is_none_or(|(_, found)| found.half_width().is_some_and(|half| half <= WIDEST))
+        && answer(document).is_none_or(|(what, found)| sure(&found, what.starts_with("perf ")))
 }
 
 /// Returns the median times of phases and the ratio to `auto`, one row per arm.
@@ -71,18 +71,11 @@ fn phases(document: &Record) -> Table {
 /// Formats the answer; a ratio without an interval is none, and one of a wide interval, or of too many rounds without a time, is open.
 fn sentence(what: &str, found: &Ratio, too_short: Option<(usize, usize)>) -> String {
     let (ratio, rounds) = (layout::ratio_with(found), plural(found.rounds, "round"));
+    let open = |why: &str| format!("inconclusive: {why}; take more --rounds or --events, or a host that is less busy");
     match (found.half_width(), too_short) {
         (None, _) => format!("no interval of {rounds}; take {MIN_ROUNDS} or more (--rounds)"),
-        (_, Some((short, of))) => {
-            format!(
-                "inconclusive: in {short} of {of} rounds perf took no longer than its start-up; take more --events, or a host that is less busy"
-            )
-        }
-        (Some(half), _) if half > WIDEST => {
-            format!(
-                "inconclusive: {ratio} ×: {what}; {rounds}; take more, or more --events, or a host that is less busy"
-            )
-        }
+        (_, Some((short, of))) => open(&format!("in {short} of {of} rounds perf took no longer than its start-up")),
+        (Some(half), _) if half > WIDEST => open(&format!("{ratio} ×: {what}; {rounds}")),
         _ => format!("answer: {ratio} ×: {what}; {rounds}"),
     }
 }
