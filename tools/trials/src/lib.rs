@@ -2,8 +2,8 @@
 //! ([`synthetic`]), and tests with prerequisites ([`Case`]).
 //!
 //! A test without its prerequisite is ignored, with `SKIP:` and the reason. With `CI=true` the test fails instead. Tests run one
-//! at a time, because guests that are measured share this host's CPUs; those that mostly wait, boot host B or judge no time run beside
-//! the others ([`Case::beside`]).
+//! at a time, because guests that are measured share this host's CPUs; those that mostly wait, or boot host B, run beside the others
+//! ([`Case::beside`]).
 
 pub mod fixture;
 pub mod hosts;
@@ -21,7 +21,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 const LONG: Duration = Duration::from_secs(5);
 
 /// Places of tests, each for one at a time: the first for all but those that run beside.
-static PLACES: [Mutex<()>; 6] = [const { Mutex::new(()) }; 6];
+static PLACES: [Mutex<()>; 5] = [const { Mutex::new(()) }; 5];
 
 /// A test and the prerequisite it lacks.
 #[expect(missing_debug_implementations, reason = "what it runs is code")]
@@ -57,7 +57,7 @@ impl Case {
         Self { expected, ..self }
     }
 
-    /// Gives the test one of the places beside the others, 1 to 5.
+    /// Gives the test one of the places beside the others, 1 to 4.
     ///
     /// # Panics
     /// There is no such place.

@@ -23,8 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let missing = kvm().err();
     let case = |(name, runs): (&str, &'static [&str])| {
         let run = move || runs.iter().try_for_each(|options| passes(options));
-        // No case depends on time.
-        Case::fallible(name, missing.clone(), run).expected(missing.is_none()).beside(5)
+        Case::fallible(name, missing.clone(), run).expected(missing.is_none())
     };
     TRIALS.map(case).into()
 }
