@@ -1,4 +1,4 @@
-//! What a campaign found: how far its elements are, its hosts beside each other, and its variants on the same hosts.
+//! A campaign's findings say how far its elements are, and set its hosts, and its variants on the same hosts, beside each other.
 
 use std::path::PathBuf;
 

@@ -13,7 +13,7 @@ use crate::table::layout::plural;
 
 /// The two sides of a comparison, BASE first.
 pub(super) type Both<T> = [T; 2];
-/// What keeps "no regression" from being said: arms or workloads, and why; or a whole sentence.
+/// Arms or workloads that keep "no regression" from being said, and why; or, of no name, a whole sentence.
 pub(super) type Missing = Vec<(String, String)>;
 /// Notes, and what is missing, as they are found.
 pub(super) type Said<'a> = (&'a mut Vec<String>, &'a mut Missing);

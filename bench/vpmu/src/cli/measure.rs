@@ -77,7 +77,7 @@ pub(super) fn measure_each(
         }
         // The first answer is there while the rest is measured.
         let more = !goes_on && !options.quiet.quiet && found.documents.len() < plans.len();
-        if let Some(Part::Note(answer)) = table::report(&found.documents, false).parts.first().filter(|_| more) {
+        if more && let Some(Part::Note(answer)) = table::report(&found.documents, false).parts.first() {
             complain(answer);
         }
     }

@@ -27,7 +27,7 @@ pub const USUAL: Usual = Usual {
     strategies: &["recreate", "reuse", "reuse-lazy", "deferred", "pool"],
     // Half a minute on the development host: more guests of fewer set-ups, with fewer ticks in each, tell more apart. The median of
     // three is none of the first, which opens every event.
-    rounds: (14, None),
+    rounds: (18, None),
     warmup: 1,
     samples: 3,
     time_limit: Duration::from_secs(2),

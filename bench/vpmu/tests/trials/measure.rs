@@ -105,8 +105,10 @@ fn the_published_series() {
     let judged = on["against_predicted"]["verdict"].is_string() && on["against_published"]["verdict"].is_string();
     assert!(judged && on["predicted"][0].as_f64() > Some(0.0) && on["published"] == 104_923.0, "{on}");
     assert!(row("vpmu-reuse.creates.fixed").expect("the figure")["measured"]["value"].as_f64() < Some(0.0));
-    assert_eq!(found["here"]["whole"], true);
-    assert!(found["here"]["conclusion"].as_str().is_some_and(|text| text.contains(" predicted numbers ")));
+    // On a busy host every comparison is left open: then that is missing, and nothing else.
+    assert_eq!(found["here"]["whole"], answered);
+    let conclusion = found["here"]["conclusion"].as_str().expect("a conclusion");
+    assert!(conclusion.contains(" predicted numbers ") && conclusion.contains("Missing: a comparison, ") != answered);
     // Each regime has two workloads.
     assert!(documents(dir.path()).len().is_multiple_of(2) && measured(&found) >= 8);
 }

@@ -56,7 +56,7 @@ pub struct ArmsOptions {
     #[command(flatten)]
     pub guest: GuestOptions,
 
-    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; of sim 240; of guest-stat 14; of advise until the order is sure, 240 in a simulation; with Linux 5]
+    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; of sim 240; of guest-stat 18; of advise until the order is sure, 240 in a simulation; with Linux 5]
     #[arg(long, value_name = "N", value_parser = number_in(1..=100_000))]
     pub rounds: Option<u64>,
 

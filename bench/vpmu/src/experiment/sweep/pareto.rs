@@ -41,7 +41,7 @@ pub struct Scenario {
     pub rows: Vec<StrategySummary>,
 }
 
-/// What `vpmu sweep` found.
+/// The answer of `vpmu sweep`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Swept {
     /// The scenarios.
