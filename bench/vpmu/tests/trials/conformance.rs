@@ -23,7 +23,9 @@ pub(crate) fn cases() -> Vec<Case> {
     let missing = kvm().err();
     let case = |(name, runs): (&str, &'static [&str])| {
         let run = move || runs.iter().try_for_each(|options| passes(options));
-        Case::fallible(name, missing.clone(), run).expected(missing.is_none())
+        let case = Case::fallible(name, missing.clone(), run).expected(missing.is_none());
+        // Exact counts are the same on a busy host.
+        if name.ends_with("step") { case.beside(4) } else { case }
     };
     TRIALS.map(case).into()
 }

@@ -25,7 +25,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ("a_thread_that_does_not_start_is_refused", no_thread),
     ];
     let expected = root && !open;
-    cases.into_iter().map(|(name, run)| Case::new(name, missing.clone(), run).expected(expected)).collect()
+    let case = |(name, run)| Case::new(name, missing.clone(), run).expected(expected).beside(4);
+    cases.into_iter().map(case).collect()
 }
 
 /// Runs a copy of the binary, in a folder of `user`, behind `before`, a command that executes its arguments.

@@ -19,9 +19,16 @@ use super::phases::{self, Latencies, ticks_to_ns};
 use crate::arms::arm::runner::{Arm, TurnOutcome};
 use crate::engine::Turn;
 
-/// Returns the histogram of a metric, to record in.
+/// Returns the histogram of a turn's metric, to record in: of three digits, like an arm's, but only as long as its values need.
 fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u64> {
-    latencies.entry(metric.key).or_insert_with(latency_histogram)
+    latencies.entry(metric.key).or_insert_with(|| Histogram::new(3).expect("few digits"))
+}
+
+/// Records a time in a turn's histogram, which grows for it up to its library's bound.
+pub(super) fn record(into: &mut Histogram<u64>, ns: u64) {
+    if into.record(ns).is_err() {
+        into.saturating_record(ns);
+    }
 }
 
 /// Adds what is known of both.
@@ -242,7 +249,7 @@ impl Sums {
     fn add(&mut self, left: &TurnOutcome, own: &GuestArm, held: Option<&[u64]>) -> (Counts, Latencies) {
         let mut latencies = Latencies::new();
         for ns in &left.host_work {
-            of(&mut latencies, &HOST_WORK).saturating_record((*ns).max(1));
+            record(of(&mut latencies, &HOST_WORK), (*ns).max(1));
         }
         if let Some(left) = &left.linux {
             self.own.linux.get_or_insert_default().add(left);
@@ -324,7 +331,7 @@ impl Sums {
             };
             counts.nmis_driver_off += u64::from(entry.kind == LOG_NMI && entry.rearmed == 0);
             match metric.zip(entry.tsc_exit.checked_sub(entry.tsc_entry)) {
-                Some((metric, ticks)) => of(into, metric).saturating_record(time(ticks)),
+                Some((metric, ticks)) => record(of(into, metric), time(ticks)),
                 None => counts.log_invalid += 1,
             }
         }
@@ -335,8 +342,8 @@ impl Sums {
                 let delivered = of(into, &PMI_DELIVERY);
                 for ticks in delays {
                     match u64::try_from(ticks) {
-                        Ok(ticks) => delivered.saturating_record(time(ticks)),
-                        Err(_) if ticks >= -allowed => delivered.saturating_record(1),
+                        Ok(ticks) => record(delivered, time(ticks)),
+                        Err(_) if ticks >= -allowed => record(delivered, 1),
                         Err(_) => counts.delivery_negative += 1,
                     }
                 }

@@ -12,6 +12,8 @@ use host_pmu::stats::OpKind;
 use results::document::{Arm, EventCount, GuestArm, PhaseResult, SET_UP, latency_histogram};
 use vmm::outcome::VcpuOutcome;
 
+use super::arm;
+
 /// Latencies of one round, or of all, by the metric's key.
 pub(super) type Latencies = BTreeMap<&'static str, Histogram<u64>>;
 
@@ -72,7 +74,7 @@ pub(super) fn add(
         let parts: Option<Vec<u64>> = phases[1..PHASE_ROTATE as usize].iter().copied().collect();
         let Some(parts) = parts else { continue };
         (1..).zip(&parts).for_each(|(phase, &ticks)| record(phase, 1, ticks));
-        set_ups.saturating_record(ns(parts.into_iter().fold(0, u64::saturating_add)));
+        arm::record(set_ups, ns(parts.into_iter().fold(0, u64::saturating_add)));
     }
     own.cycles = own.cycles.saturating_add(report.cycles);
     for (phase, part) in (0..).zip(&vcpu.account.phases).skip(1) {

@@ -42,7 +42,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("the_last_overflow_is_a_sample", &with_tracepoint, last_overflow),
         case("a_reader_that_leaves_ends_the_recording", &here, reader_leaves),
         case("a_recorded_payload_takes_all_its_nmis_and_tables_add_up", &here, payload),
-        case("the_table_of_compression_has_every_level", &here, table_of_compression),
+        case("the_table_of_compression_has_every_level", &here, table_of_compression).beside(4),
         case("what_cannot_be_recorded_is_refused", &None, refusals),
     ]
 }
