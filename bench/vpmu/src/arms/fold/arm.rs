@@ -24,13 +24,6 @@ fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u6
     latencies.entry(metric.key).or_insert_with(|| Histogram::new(3).expect("few digits"))
 }
 
-/// Records a time in a turn's histogram, which grows for it up to its library's bound.
-pub(super) fn record(into: &mut Histogram<u64>, ns: u64) {
-    if into.record(ns).is_err() {
-        into.saturating_record(ns);
-    }
-}
-
 /// Adds what is known of both.
 fn add(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
     sum.zip(more).map(|(sum, more)| sum.saturating_add(more))
@@ -249,7 +242,7 @@ impl Sums {
     fn add(&mut self, left: &TurnOutcome, own: &GuestArm, held: Option<&[u64]>) -> (Counts, Latencies) {
         let mut latencies = Latencies::new();
         for ns in &left.host_work {
-            record(of(&mut latencies, &HOST_WORK), (*ns).max(1));
+            phases::record(of(&mut latencies, &HOST_WORK), (*ns).max(1));
         }
         if let Some(left) = &left.linux {
             self.own.linux.get_or_insert_default().add(left);
@@ -331,7 +324,7 @@ impl Sums {
             };
             counts.nmis_driver_off += u64::from(entry.kind == LOG_NMI && entry.rearmed == 0);
             match metric.zip(entry.tsc_exit.checked_sub(entry.tsc_entry)) {
-                Some((metric, ticks)) => record(of(into, metric), time(ticks)),
+                Some((metric, ticks)) => phases::record(of(into, metric), time(ticks)),
                 None => counts.log_invalid += 1,
             }
         }
@@ -342,8 +335,8 @@ impl Sums {
                 let delivered = of(into, &PMI_DELIVERY);
                 for ticks in delays {
                     match u64::try_from(ticks) {
-                        Ok(ticks) => record(delivered, time(ticks)),
-                        Err(_) if ticks >= -allowed => record(delivered, 1),
+                        Ok(ticks) => phases::record(delivered, time(ticks)),
+                        Err(_) if ticks >= -allowed => phases::record(delivered, 1),
                         Err(_) => counts.delivery_negative += 1,
                     }
                 }

@@ -12,8 +12,6 @@ use host_pmu::stats::OpKind;
 use results::document::{Arm, EventCount, GuestArm, PhaseResult, SET_UP, latency_histogram};
 use vmm::outcome::VcpuOutcome;
 
-use super::arm;
-
 /// Latencies of one round, or of all, by the metric's key.
 pub(super) type Latencies = BTreeMap<&'static str, Histogram<u64>>;
 
@@ -40,6 +38,13 @@ pub(super) fn takes(entry: &LogEntry) -> bool {
     phase_of(entry).is_some()
 }
 
+/// Records a time in a turn's histogram, which grows for it up to its library's bound.
+pub(super) fn record(into: &mut Histogram<u64>, ns: u64) {
+    if into.record(ns).is_err() {
+        into.saturating_record(ns);
+    }
+}
+
 /// Adds one vCPU's part to an arm and its latencies, whole set-ups to `set_ups`. Returns the number of lines that make no sense.
 pub(super) fn add(
     (own, all): (&mut GuestArm, &mut Latencies),
@@ -49,7 +54,7 @@ pub(super) fn add(
 ) -> u64 {
     let khz = vcpu.left.tsc.khz;
     let ns = |ticks| ticks_to_ns(ticks, khz).max(1);
-    let mut record = |phase: usize, whole: usize, ticks| {
+    let mut keep = |phase: usize, whole: usize, ticks| {
         all.entry(KEYS[phase].1[whole]).or_insert_with(latency_histogram).saturating_record(ns(ticks));
     };
     let mut invalid = 0;
@@ -61,9 +66,9 @@ pub(super) fn add(
             invalid += 1;
             continue;
         };
-        record(phase, 0, ticks);
+        keep(phase, 0, ticks);
         if phase as u64 == PHASE_ROTATE {
-            record(phase, 1, ticks);
+            keep(phase, 1, ticks);
         } else {
             let sum = cycles.entry(entry.status / CALLS).or_default()[phase].get_or_insert(0);
             *sum = sum.saturating_add(ticks);
@@ -73,8 +78,8 @@ pub(super) fn add(
     for phases in cycles.into_values() {
         let parts: Option<Vec<u64>> = phases[1..PHASE_ROTATE as usize].iter().copied().collect();
         let Some(parts) = parts else { continue };
-        (1..).zip(&parts).for_each(|(phase, &ticks)| record(phase, 1, ticks));
-        arm::record(set_ups, ns(parts.into_iter().fold(0, u64::saturating_add)));
+        (1..).zip(&parts).for_each(|(phase, &ticks)| keep(phase, 1, ticks));
+        record(set_ups, ns(parts.into_iter().fold(0, u64::saturating_add)));
     }
     own.cycles = own.cycles.saturating_add(report.cycles);
     for (phase, part) in (0..).zip(&vcpu.account.phases).skip(1) {
