@@ -110,8 +110,7 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let share = |[absent, taken]: &[u64; 2]| absent.saturating_mul(1_000_000) / taken.max(&1);
     let absent = counts.map(|all| [all.pmis_absent, all.nmis]).max_by_key(share).unwrap_or_default();
     let any_open = left_out.iter().any(|one| one.is_open);
-    let sureness = sureness(&with, (&as_good, &open), any_open, absent);
-    let is_sure = sureness.starts_with(SURE);
+    let (is_sure, sureness) = sureness(&with, (&as_good, &open), any_open, absent);
     let said = vec![take(&with, chosen, &as_good), sureness];
     Ok(Advice { choice, is_sure, said, strategies, results, left_out })
 }
@@ -140,8 +139,6 @@ fn setting(
     Ok(ResultRanking { workload: workload(record), host: record.host.class.clone(), regrets })
 }
 
-/// How an answer begins that no further run would change.
-const SURE: &str = "sure: ";
 /// PMIs of a trace beside which one that did not come changes no choice.
 const ABSENT: u64 = 1000;
 
@@ -170,13 +167,13 @@ fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked]) -> String {
     )
 }
 
-/// Says how sure a choice is, and what the figures are not of.
+/// Returns whether a choice is sure, that is whether no further run would change it, and says how sure and what the figures are not of.
 fn sureness(
     own: &[&Record],
     (as_good, open): (&[&Ranked], &[&Ranked]),
     any_open: bool,
     [absent, taken]: [u64; 2],
-) -> String {
+) -> (bool, String) {
     let cut = own.iter().filter(|record| record.status != Status::Complete);
     let of_them =
         if as_good.is_empty() { String::new() } else { format!(", one that is as good {} %", ONE_PLACE * 100.0) };
@@ -184,6 +181,7 @@ fn sureness(
     let missed = format!("under it {} of a trace did not come beside {taken}", plural(absent as usize, "PMI"));
     let mut doubts: Vec<String> = cut.map(|record| format!("{} was not run to its end", place(record))).collect();
     doubts.extend((!is_little).then(|| format!("{missed}, more than one in {ABSENT}; give more --duration")));
+    let is_sure = open.is_empty() && !any_open && doubts.is_empty();
     let may = format!("not sure: {} may be as good; ", names(open));
     let mut parts = vec![match own.iter().find_map(|record| record.host.model_percent) {
         Some([low, high]) if !open.is_empty() => {
@@ -194,7 +192,7 @@ fn sureness(
         _ if !doubts.is_empty() => format!("not sure: {}", std::mem::take(&mut doubts).join("; ")),
         _ => {
             let least = AS_GOOD * 100.0;
-            format!("{SURE}no other can have a worst ratio that is more than {least} % smaller{of_them}")
+            format!("sure: no other can have a worst ratio that is more than {least} % smaller{of_them}")
         }
     }];
     // All of them are of one source.
@@ -206,7 +204,7 @@ fn sureness(
     };
     parts.extend(elsewhere.map(|place| format!("{place} another may be the fastest")));
     parts.extend(doubts.into_iter().chain((absent > 0 && is_little).then_some(missed)));
-    parts.join("; ")
+    (is_sure, parts.join("; "))
 }
 
 /// Returns a line for all that is left out for one reason.

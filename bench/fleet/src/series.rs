@@ -21,7 +21,7 @@ pub struct Question {
     pub setting: String,
     /// Metric.
     pub metric: String,
-    /// Arm, or "all arms".
+    /// Arm, or "mean of arms".
     pub arm: String,
 }
 

@@ -91,7 +91,7 @@ impl Comparison {
         let (exit, verdict) = if unlike.is_empty() || unlike_hosts_allowed {
             let is_open = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
             let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.log.is_none()));
-            let moved = moved.map(|by| format!("all arms moved by {} and were not judged", layout::change(by, None)));
+            let moved = moved.map(|by| format!("mean of arms: moved by {}, not judged", layout::change(by, None)));
             conclude(&rows, missing.or(moved.as_deref()))
         } else {
             let times = rows.iter().filter(|row| row.question != Question::Counts);

@@ -173,9 +173,9 @@ mod tests {
     fn a_change_of_all_arms_is_not_passed_in_silence() {
         let times = |factor: u64| move |_: &str, round: u64| ns(round) * factor / 10;
         let of = |factor| of(&record(20, 5, times(10)), &record(20, 6, times(factor)));
-        assert_eq!(said(&of(15), "all arms"), (3, Verdict::Inconclusive), "{}", text(&of(15)));
-        assert!(of(15).verdict.contains("all arms moved by +50.0 %"), "{}", of(15).verdict);
-        assert_eq!(said(&of(11), "all arms"), (0, Verdict::NotJudged));
+        assert_eq!(said(&of(15), "mean of arms"), (3, Verdict::Inconclusive), "{}", text(&of(15)));
+        assert!(of(15).verdict.contains("mean of arms: moved by +50.0 %"), "{}", of(15).verdict);
+        assert_eq!(said(&of(11), "mean of arms"), (0, Verdict::NotJudged));
     }
 
     #[test]
@@ -260,8 +260,8 @@ mod tests {
         };
         let turns = pair([(0..8).map(|n| 100 + 2 * n).collect(), (0..8).map(|n| 101 + 2 * n).collect()]);
         let other = pair([(100..108).collect(), (108..116).collect()]);
-        assert_eq!(said(&other, "all arms"), (0, Verdict::NotJudged), "{}", text(&other));
-        assert_eq!(said(&turns, "all arms"), (1, Verdict::Slower), "{}", text(&turns));
+        assert_eq!(said(&other, "mean of arms"), (0, Verdict::NotJudged), "{}", text(&other));
+        assert_eq!(said(&turns, "mean of arms"), (1, Verdict::Slower), "{}", text(&turns));
         assert!(text(&other).contains("of 8 and 8 runs; "), "{}", text(&other));
         assert!(text(&turns).contains("of 8 and 8 runs, in turns (8 pairs); "), "{}", text(&turns));
     }
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(said(&found, "recreate"), (3, Verdict::Inconclusive));
         assert!(found.notes.iter().any(|note| note.contains("arm recreate: only in BASE")));
         assert!(
-            found.verdict.starts_with("inconclusive: arm recreate and arm reuse: only in BASE; "),
+            found.verdict.starts_with("inconclusive: arm recreate and arm reuse: only in BASE, single/ftest; "),
             "{}",
             found.verdict
         );
@@ -422,7 +422,7 @@ mod tests {
             (0..9).map(run).collect()
         };
         let found = compare(("a", &side(0)), ("b", &side(5_600)), &<_>::default()).unwrap();
-        let change = main(&found, "all arms").change.unwrap();
+        let change = main(&found, "mean of arms").change.unwrap();
         assert!((change - 0.026).abs() < 0.002, "{change}");
     }
 }

@@ -23,8 +23,8 @@ const ALL_MOVED: f64 = 0.25;
 /// Room over half an interval in which nine of ten repetitions see what it shows: 1.96 and 1.28 standard errors over 1.96.
 const NINE_OF_TEN: f64 = 1.65;
 
-/// Name of the row of all arms together.
-pub const ALL_ARMS: &str = "all arms";
+/// Name of the row of all arms together: of the mean of their logarithms.
+pub const ALL_ARMS: &str = "mean of arms";
 
 /// Question of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -69,7 +69,7 @@ pub struct SideLevel {
 pub struct Row {
     /// Question that the row answers.
     pub question: Question,
-    /// The arm; "all arms".
+    /// The arm; "mean of arms".
     pub arm: String,
     /// The metric, such as `nmi_handler_ns`, or the count, such as `open/PMI`.
     pub metric: String,

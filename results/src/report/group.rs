@@ -32,10 +32,10 @@ pub(super) fn shown<'a>(group: &[&'a Record]) -> &'a Record {
 /// Returns the results of the newest command that measured several workloads, that of the first first; without one none.
 pub(super) fn of_one_command(records: &[Record]) -> Vec<&Record> {
     let mut commands = BTreeMap::<_, BTreeMap<_, &Record>>::new();
-    for record in records.iter().filter(|record| record.experiment == NMI_LATENCY) {
-        let workloads = commands.entry((&record.command_line, &record.host.class)).or_default();
-        let best = workloads.entry(record.parameter("workload")).or_insert(record);
-        *best = std::cmp::max_by_key(*best, record, |one| rank(one));
+    for one in records.iter().filter(|one| one.experiment == NMI_LATENCY) {
+        let workloads = commands.entry((&one.command_line, &one.tool.git_revision, &one.host.class)).or_default();
+        let best = workloads.entry(one.parameter("workload")).or_insert(one);
+        *best = std::cmp::max_by_key(*best, one, |result| rank(result));
     }
     let several = commands.into_values().filter(|one| one.len() > 1).map(|one| one.into_values().collect::<Vec<_>>());
     let mut found = several.max_by_key(|all| all.iter().map(|one| rank(one)).min()).unwrap_or_default();

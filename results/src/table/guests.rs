@@ -271,7 +271,8 @@ fn place(document: &Document, report: &mut Report) {
     let stand_in = document.arms.iter().any(|arm| arm.stand_in);
     let what = if stand_in { ", a stand-in for hardware events (compare arms only)" } else { "" };
     report.note(format!("backend: {}{what}", parameters.backend));
-    report.note(format!("host: {}", document.host.class));
+    let fitted = if document.is_simulated() { "; what is fitted: vpmu show models" } else { "" };
+    report.note(format!("host: {}{fitted}", document.host.class));
     report.notes(parameters.linux.as_ref().map(|linux| {
         let release = linux.release.as_deref().unwrap_or("of an unknown release");
         format!("guest: Linux {release}, CPU {}, {}", linux.cpu, linux.perf)

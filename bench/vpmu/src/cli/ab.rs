@@ -56,7 +56,7 @@ pub struct AbArgs {
     #[command(flatten)]
     pub duration: DurationOption,
 
-    /// The run ends after so many pairs; each is a process of six rounds on both sides
+    /// The run ends after so many pairs, each a process of six rounds on both sides; times are judged of 5 and more
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
     pub pairs: Option<u64>,
 

@@ -94,7 +94,7 @@ fn whole(kind: Kind, name: &str) -> Result<(Item, String), Error> {
         (Kind::Strategies, _) => strategy(name)?,
         (Kind::Models, Some(text)) => text.to_owned(),
         (Kind::Models, None) => return Err(unknown("model", name, &EMBEDDED.map(|(name, _)| name))),
-        _ => return Err(Error::usage(format!("the list has all there is of '{name}'"), "", "omit it")),
+        _ => return Err(Error::usage(format!("'{name}': this list has lines alone"), "", "omit it")),
     };
     let table: toml::Table = text.parse().map_err(|error| Error::internal("a definition is no TOML", error))?;
     Ok((item(json!(table)), text))
@@ -197,7 +197,7 @@ type Schema = (&'static str, &'static str, &'static str, fn(&str) -> Value);
 
 /// Schemas of everything that is printed as JSON.
 const SCHEMAS: [Schema; 14] = [
-    ("result", SCHEMA, "Documents of experiments with guests", schema::<Document>),
+    ("result", SCHEMA, "Documents of nmi-latency, sim and guest-stat", schema::<Document>),
     ("plain", SCHEMA, "Documents of every other experiment, ab among them", schema::<Record>),
     ("compare", "vpmu-compare/4", "Two results beside each other", schema::<Comparison>),
     ("history", "vpmu-history/2", "A folder of results over time", schema::<History>),

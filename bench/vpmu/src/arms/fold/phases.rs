@@ -40,9 +40,7 @@ pub(super) fn takes(entry: &LogEntry) -> bool {
 
 /// Records a time in a turn's histogram, which grows for it up to its library's bound.
 pub(super) fn record(into: &mut Histogram<u64>, ns: u64) {
-    if into.record(ns).is_err() {
-        into.saturating_record(ns);
-    }
+    into.record(ns).unwrap_or_else(|_| into.saturating_record(ns));
 }
 
 /// Adds one vCPU's part to an arm and its latencies, whole set-ups to `set_ups`. Returns the number of lines that make no sense.

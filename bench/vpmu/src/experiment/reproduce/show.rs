@@ -48,6 +48,7 @@ fn value(row: &Row, value: f64) -> String {
         "ratio" if value < 100.0 => format!("{value:.2} ×"),
         "ratio" => format!("{value:.0} ×"),
         "s" => format!("{value:.3} s"),
+        "ns" if row.published.is_some_and(|ns| ns >= 10_000.0) => format!("{:.1} µs", value / 1e3),
         unit => format!("{value:.0} {unit}"),
     }
 }
@@ -76,11 +77,9 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
          as shares of what it leaves.",
         all - far
     )];
-    for row in &reproduction.rows {
-        if let Some(why) = &row.not_explained {
-            let line = format!("Not explained, {}: {why}", row.figure.trim_end_matches(".filter"));
-            lines.extend((!lines.contains(&line)).then_some(line));
-        }
+    for (row, why) in reproduction.rows.iter().filter_map(|row| Some((row, row.not_explained.as_ref()?))) {
+        let line = format!("Not explained, {}: {why}", row.figure.trim_end_matches(".filter"));
+        lines.extend((!lines.contains(&line)).then_some(line));
     }
     lines
 }
