@@ -503,6 +503,16 @@ mod tests {
 
     /// Rounds of a vCPU that took ten NMIs, 1 µs each, with what is changed. The file has the figures of the first, and of the others
     /// what differs from it.
+    /// As a guest may say, whose clock jumps.
+    #[test]
+    fn any_time_is_recorded_and_an_arms_most_is_its_histograms() {
+        let mut turn = Latencies::new();
+        [1, 1 << 40, u64::MAX >> 1, u64::MAX].map(|ns| phases::record(of(&mut turn, &NMI_HANDLER), ns));
+        let (mut all, turn) = (latency_histogram(), &turn[NMI_HANDLER.key]);
+        merge(&mut all, turn);
+        assert!(turn.len() == 4 && all.len() == 4 && all.max() < 1 << 40 && turn.max() > u64::MAX >> 2);
+    }
+
     #[test]
     fn figures_follow_from_what_guests_leave() {
         let strategy = ArmKind::Strategy;
