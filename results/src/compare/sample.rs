@@ -86,10 +86,10 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, (notes, missing): 
         let arms = pair.sides.each_ref().map(|side| side.iter().filter_map(|one| one.arm(name)).collect::<Vec<_>>());
         if let Some(lacks) = arms.iter().position(Vec::is_empty) {
             let other = SIDES[1 - lacks];
-            let workload = pair.all().find_map(|one| one.parameter("workload")).unwrap_or_default();
+            let with = pair.all().find_map(|one| Some(format!(", {}", one.parameter("workload")?))).unwrap_or_default();
             let remedy = if pair.turns { alike(pair) } else { "; --arm LIST compares only what both have".to_owned() };
             notes.push(format!("arm {name}: only in {other}{remedy}"));
-            missing.push((format!("arm {name}"), format!("only in {other}, {workload}")));
+            missing.push((format!("arm {name}"), format!("only in {other}{with}")));
         }
         let all = || arms.iter().flatten();
         let mut metrics: BTreeSet<&String> = all().flat_map(|arm| arm.metrics.keys()).collect();

@@ -94,7 +94,7 @@ fn whole(kind: Kind, name: &str) -> Result<(Item, String), Error> {
         (Kind::Strategies, _) => strategy(name)?,
         (Kind::Models, Some(text)) => text.to_owned(),
         (Kind::Models, None) => return Err(unknown("model", name, &EMBEDDED.map(|(name, _)| name))),
-        _ => return Err(Error::usage(format!("'{name}': this list has lines alone"), "", "omit it")),
+        _ => return Err(Error::usage(format!("'{name}' has no definition"), "its list has lines alone", "omit it")),
     };
     let table: toml::Table = text.parse().map_err(|error| Error::internal("a definition is no TOML", error))?;
     Ok((item(json!(table)), text))

@@ -501,8 +501,6 @@ mod tests {
         vcpus[0].account.counts.pmi_requests += 2;
     }
 
-    /// Rounds of a vCPU that took ten NMIs, 1 µs each, with what is changed. The file has the figures of the first, and of the others
-    /// what differs from it.
     /// As a guest may say, whose clock jumps.
     #[test]
     fn any_time_is_recorded_and_an_arms_most_is_its_histograms() {
@@ -515,6 +513,8 @@ mod tests {
         assert!(turn.len() == 4 && all.len() == 4 && all.max() < 1 << 40 && turn.max() > u64::MAX >> 2);
     }
 
+    /// Rounds of a vCPU that took ten NMIs, 1 µs each, with what is changed. The file has the figures of the first, and of the others
+    /// what differs from it.
     #[test]
     fn figures_follow_from_what_guests_leave() {
         let strategy = ArmKind::Strategy;
