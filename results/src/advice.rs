@@ -31,7 +31,7 @@ pub struct ResultRanking {
 pub struct Advice {
     /// The strategy to take.
     pub choice: String,
-    /// No other can have a worst regret that is more than 1 % smaller, and nothing is left out that might.
+    /// No further run would change the choice; `said` has why, or why not.
     pub is_sure: bool,
     /// The choice, how it stands beside others, how sure it is, in sentences.
     pub said: Vec<String>,
@@ -58,7 +58,7 @@ fn workload(record: &Record) -> String {
     record.parameter("workload").unwrap_or_default()
 }
 
-fn place(record: &Record) -> String {
+fn subject(record: &Record) -> String {
     let on = if record.is_simulated() { format!(" on {}", record.host.class) } else { String::new() };
     workload(record) + &on
 }
@@ -80,8 +80,8 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     left_out.extend((others > 0).then(|| LeftOut { what: plural(others, "document"), why, is_open: false }));
     let mut own = Vec::<(&Record, ResultRanking)>::new();
     for record in of_guests {
-        let what = place(record);
-        match setting(record, &own, &mut left_out) {
+        let what = subject(record);
+        match ranking(record, &own, &mut left_out) {
             Ok(found) => own.push((record, found)),
             Err((why, is_open)) => left_out.push(LeftOut { what, why, is_open }),
         }
@@ -91,7 +91,7 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let has = |one: &ResultRanking, name: &str| one.regrets.iter().any(|regret| regret.arm == name);
     let (own, odd): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, one)| pair.iter().all(|name| has(one, name)));
     let why = format!("it lacks {}, by which the choice is made", pair.join(" or "));
-    left_out.extend(odd.iter().map(|(record, _)| LeftOut { what: place(record), why: why.clone(), is_open: true }));
+    left_out.extend(odd.iter().map(|(record, _)| LeftOut { what: subject(record), why: why.clone(), is_open: true }));
     let strategies = rank(own.iter().map(|(_, one)| &one.regrets[..]));
     let Some((chosen, as_good, open)) = choose(&strategies, modelled) else { return Err(left_out) };
     for one in strategies.iter().filter(|one| one.results < own.len()) {
@@ -110,13 +110,13 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let share = |[absent, taken]: &[u64; 2]| absent.saturating_mul(1_000_000) / taken.max(&1);
     let absent = counts.map(|all| [all.pmis_absent, all.nmis]).max_by_key(share).unwrap_or_default();
     let any_open = left_out.iter().any(|one| one.is_open);
-    let (is_sure, sureness) = sureness(&with, (&as_good, &open), any_open, absent);
-    let said = vec![take(&with, chosen, &as_good), sureness];
+    let (is_sure, how_sure) = sureness(&with, (&as_good, &open), any_open, absent);
+    let said = vec![take(&with, chosen, &as_good), how_sure];
     Ok(Advice { choice, is_sure, said, strategies, results, left_out })
 }
 
 /// Returns the strategies of a result beside those of `others`, or why it is left out, and whether the choice might be another with it.
-fn setting(
+fn ranking(
     record: &Record,
     others: &[(&Record, ResultRanking)],
     left_out: &mut Vec<LeftOut>,
@@ -131,7 +131,7 @@ fn setting(
     if let Some(other) = regrets.iter().find(is_other) {
         return Err((format!("it defines {} otherwise than another result", other.arm), true));
     }
-    let of_record = |lack: LeftOut| LeftOut { what: format!("{} of {}", lack.what, place(record)), ..lack };
+    let of_record = |lack: LeftOut| LeftOut { what: format!("{} of {}", lack.what, subject(record)), ..lack };
     left_out.extend(lacks.into_iter().map(of_record));
     if regrets.len() < 2 {
         return Err(("fewer than two strategies have figures".to_owned(), true));
@@ -179,22 +179,22 @@ fn sureness(
         if as_good.is_empty() { String::new() } else { format!(", one that is as good {} %", ONE_PLACE * 100.0) };
     let is_little = absent <= 1 || absent.saturating_mul(ABSENT) <= taken;
     let missed = format!("under it {} of a trace did not come beside {taken}", plural(absent as usize, "PMI"));
-    let mut doubts: Vec<String> = cut.map(|record| format!("{} was not run to its end", place(record))).collect();
+    let mut doubts: Vec<String> = cut.map(|record| format!("{} was not run to its end", subject(record))).collect();
     doubts.extend((!is_little).then(|| format!("{missed}, more than one in {ABSENT}; give more --duration")));
-    let is_sure = open.is_empty() && !any_open && doubts.is_empty();
     let may = format!("not sure: {} may be as good; ", names(open));
-    let mut parts = vec![match own.iter().find_map(|record| record.host.model_percent) {
+    let (is_sure, first) = match own.iter().find_map(|record| record.host.model_percent) {
         Some([low, high]) if !open.is_empty() => {
-            format!("{may}the model takes {low} to {high} % of what it was made from, and tells no better")
+            (false, format!("{may}the model takes {low} to {high} % of what it was made from, and tells no better"))
         }
-        None if !open.is_empty() => may + "more rounds, or a longer --duration, may tell",
-        _ if any_open => "not sure: what is left out may change it".to_owned(),
-        _ if !doubts.is_empty() => format!("not sure: {}", std::mem::take(&mut doubts).join("; ")),
+        None if !open.is_empty() => (false, may + "more rounds, or a longer --duration, may tell"),
+        _ if any_open => (false, "not sure: what is left out may change it".to_owned()),
+        _ if !doubts.is_empty() => (false, format!("not sure: {}", std::mem::take(&mut doubts).join("; "))),
         _ => {
             let least = AS_GOOD * 100.0;
-            format!("sure: no other can have a worst ratio that is more than {least} % smaller{of_them}")
+            (true, format!("sure: no other can have a worst ratio that is more than {least} % smaller{of_them}"))
         }
-    }];
+    };
+    let mut parts = vec![first];
     // All of them are of one source.
     let elsewhere = match own.iter().find(|record| record.is_simulated() || record.arms.iter().any(|arm| arm.stand_in))
     {
@@ -229,7 +229,7 @@ impl Advice {
     }
 
     /// Adds the results as a table, each with its fastest and its slowest strategy, below their hosts.
-    fn add_settings(&self, report: &mut Report) {
+    fn add_results(&self, report: &mut Report) {
         let hosts: BTreeSet<&str> = self.results.iter().map(|one| one.host.as_str()).collect();
         report.heading(hosts.iter().copied().collect::<Vec<_>>().join("; "));
         let head = ["workload", "fastest", "slowest", "× fastest", "rounds"];
@@ -251,7 +251,7 @@ impl Advice {
     pub fn report(&self) -> Report {
         let mut report = Report::new("vpmu advise");
         report.notes(lines(&self.left_out));
-        self.add_settings(&mut report);
+        self.add_results(&mut report);
         report.notes(self.said.iter().cloned());
         report.heading(format!("Strategies over {}", plural(self.results.len(), "result")));
         report.table(self.table());

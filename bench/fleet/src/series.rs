@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use results::compare::ALL_ARMS;
+use results::compare::MEAN_OF_ARMS;
 use results::metric;
 use results::stats::jackknife::Estimate;
 use results::stats::median;
@@ -28,7 +28,7 @@ pub struct Question {
 impl Question {
     /// Returns whether it is of all arms together.
     pub fn is_of_all_arms(&self) -> bool {
-        self.arm == ALL_ARMS
+        self.arm == MEAN_OF_ARMS
     }
 
     /// Formats a value: a time, or a ratio.
@@ -78,7 +78,7 @@ impl<'a> Grid<'a> {
             let means: HashMap<usize, f64> = together.iter().copied().collect();
             let has_floor = arms.values().any(|[_, ratios]| !ratios.is_empty());
             let is_alone = arms.len() == 1;
-            add(ALL_ARMS, together);
+            add(MEAN_OF_ARMS, together);
             for (arm, [times, ratios]) in arms {
                 if !ratios.is_empty() {
                     add(arm, ratios);

@@ -22,7 +22,7 @@ pub use facts::{doubt_of, facts};
 pub use group::{MIN_RUNS, group_key, group_label};
 pub(crate) use group::{grouped, reference};
 pub use judge::{Comparison, Group, Side, arms, compare};
-pub use row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
+pub use row::{MEAN_OF_ARMS, Over, Question, Row, SideLevel, judge};
 pub(crate) use sample::asked;
 pub use sample::{CompareSpec, ROUNDS};
 pub use show::report;
@@ -286,10 +286,10 @@ mod tests {
     fn turns_are_judged_by_their_times_of_each_arm_and_of_all_together() {
         let of = |ratios| in_turns(60, ratios, |_, _, _| ());
         let found = of([100, 106, 100]);
-        assert_eq!((said(&found, "reuse"), said(&found, ALL_ARMS).1), ((1, Verdict::Slower), Verdict::NoChange));
+        assert_eq!((said(&found, "reuse"), said(&found, MEAN_OF_ARMS).1), ((1, Verdict::Slower), Verdict::NoChange));
         assert_eq!((said(&found, "floor").1, main(&found, "reuse").blocks), (Verdict::NoChange, 60));
         assert!(text(&found).contains("60 and 60 runs, in turns (60 pairs)"), "{}", text(&found));
-        assert_eq!(said(&of([106; 3]), ALL_ARMS), (1, Verdict::Slower));
+        assert_eq!(said(&of([106; 3]), MEAN_OF_ARMS), (1, Verdict::Slower));
         assert_eq!((said(&of([90, 100, 100]), "recreate"), of([100; 3]).exit), ((0, Verdict::Faster), 0));
         let few = in_turns(3, [100; 3], |_, _, _| ());
         assert_eq!((said(&few, "reuse"), main(&few, "reuse").p_value), ((3, Verdict::Inconclusive), None));

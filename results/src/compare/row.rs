@@ -23,8 +23,8 @@ const ALL_MOVED: f64 = 0.25;
 /// Room over half an interval in which nine of ten repetitions see what it shows: 1.96 and 1.28 standard errors over 1.96.
 const NINE_OF_TEN: f64 = 1.65;
 
-/// Name of the row of all arms together: of the mean of their logarithms.
-pub const ALL_ARMS: &str = "mean of arms";
+/// Name of the row of all arms together: the geometric mean of their times.
+pub const MEAN_OF_ARMS: &str = "mean of arms";
 
 /// Question of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -158,7 +158,7 @@ impl Row {
     /// Builds a row whose blocks are hosts, from the logarithms of each on both sides; `runs` are those of a side. Times of all arms
     /// are ns, those of one arm ratios.
     pub fn over_hosts(of: (&str, &str), limits: Limits, logs: &[Both<f64>], runs: Both<usize>) -> Self {
-        let question = if of.0 == ALL_ARMS { Question::AllArms } else { Question::OneArm };
+        let question = if of.0 == MEAN_OF_ARMS { Question::AllArms } else { Question::OneArm };
         let [base, new] = [0, 1].map(|side: usize| logs.iter().map(|host| host[side]).sum::<f64>() / logs.len() as f64);
         let level = |runs| SideLevel { value: Some(0.0), n: logs.len(), runs };
         let row = Self::new(question, of, limits, runs.map(level)).shows(base, new - base);

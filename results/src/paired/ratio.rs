@@ -65,7 +65,7 @@ pub fn ratio(arm: &Arm, base: &Arm, metric: &str) -> Option<Ratio> {
 }
 
 /// Returns the ratio of two arms of a run, with an interval that other runs of this host are to meet: every table, page and picture
-/// shows this one. No host disturbs a simulation.
+/// of one result shows this one. No host disturbs a simulation.
 pub fn over_runs<E: Experiment>(document: &Document<E>, arm: &Arm, base: &Arm, metric: &str) -> Option<Ratio> {
     let found = ratio(arm, base, metric)?;
     Some(if document.is_simulated() { found } else { found.with(found.log.map(|log| log.less(&BETWEEN_RUNS))) })

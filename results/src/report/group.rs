@@ -19,26 +19,26 @@ pub(super) fn groups(records: &[Record]) -> Vec<Vec<&Record>> {
 }
 
 /// Places a result among others of which one stands for all: complete ones before the rest, of those one that is not quick, the newest.
-fn rank(record: &Record) -> (bool, bool, u64) {
+fn precedence(record: &Record) -> (bool, bool, u64) {
     let is_quick = record.parameters.get("quick").is_some_and(|quick| quick == true);
     (record.status == Status::Complete, !is_quick, record.started_unix)
 }
 
 /// Returns the result whose figures stand for a group.
 pub(super) fn shown<'a>(group: &[&'a Record]) -> &'a Record {
-    group.iter().copied().max_by_key(|record| rank(record)).unwrap_or(group[0])
+    group.iter().copied().max_by_key(|record| precedence(record)).unwrap_or(group[0])
 }
 
 /// Returns the results of the newest command that measured several workloads, that of the first first; without one none.
 pub(super) fn of_one_command(records: &[Record]) -> Vec<&Record> {
     let mut commands = BTreeMap::<_, BTreeMap<_, &Record>>::new();
-    for one in records.iter().filter(|one| one.experiment == NMI_LATENCY) {
-        let workloads = commands.entry((&one.command_line, &one.tool.git_revision, &one.host.class)).or_default();
-        let best = workloads.entry(one.parameter("workload")).or_insert(one);
-        *best = std::cmp::max_by_key(*best, one, |result| rank(result));
+    for record in records.iter().filter(|record| record.experiment == NMI_LATENCY) {
+        let command = (&record.command_line, &record.tool.git_revision, &record.host.class);
+        let best = commands.entry(command).or_default().entry(record.parameter("workload")).or_insert(record);
+        *best = std::cmp::max_by_key(*best, record, |one| precedence(one));
     }
     let several = commands.into_values().filter(|one| one.len() > 1).map(|one| one.into_values().collect::<Vec<_>>());
-    let mut found = several.max_by_key(|all| all.iter().map(|one| rank(one)).min()).unwrap_or_default();
+    let mut found = several.max_by_key(|all| all.iter().map(|record| precedence(record)).min()).unwrap_or_default();
     found.sort_by_key(|record| record.started_unix);
     found
 }

@@ -142,8 +142,7 @@ pub const ALL: &[Column] = &[
         .about("off: NMIs in no latency of the handler: the guest's driver was off, or its replay not there yet"),
     column("lost", "lost", COUNT, &[Work], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
-    column("work_slowdown", "work", mean, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
-        .about("work: time that the guest's own work takes while its counters run, in units of its time without them"),
+    column("work_slowdown", "work", mean, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown)),
     column("releases", "releases", mean, &[Work], |arm| arm.ops(Some("release")))
         .about("releases … reads: operations by kind"),
     column("pauses", "pauses", mean, &[Work], |arm| arm.ops(Some("pause"))),

@@ -77,11 +77,10 @@ fn head(documents: &[Document], report: &mut Report) {
     let means = if documents[0].is_replayed() {
         "mean: over all parts of the trace; × floor: of means"
     } else {
-        "p50: median over rounds of each round's median; × floor: of paired rounds"
+        "p50: median over rounds of each round's median; × floor: centre of the ratios within rounds, not of p50s"
     };
-    report.note(format!(
-        "{means}, floor: an estimated lower bound; opens, ops: host events opened and operations on them, per {per}"
-    ));
+    let work = column::legend(Place::Answer);
+    report.note(format!("{means}; floor: an estimated lower bound; {work}; each per {per}"));
 }
 
 /// Says what a document is of: the metric, the workload where it is one alone, the guest.
@@ -271,7 +270,7 @@ fn place(document: &Document, report: &mut Report) {
     let stand_in = document.arms.iter().any(|arm| arm.stand_in);
     let what = if stand_in { ", a stand-in for hardware events (compare arms only)" } else { "" };
     report.note(format!("backend: {}{what}", parameters.backend));
-    let fitted = if document.is_simulated() { "; what is fitted: vpmu show models" } else { "" };
+    let fitted = if document.is_simulated() { "; its TOML says what is fitted (vpmu show models NAME)" } else { "" };
     report.note(format!("host: {}{fitted}", document.host.class));
     report.notes(parameters.linux.as_ref().map(|linux| {
         let release = linux.release.as_deref().unwrap_or("of an unknown release");

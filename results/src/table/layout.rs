@@ -30,7 +30,7 @@ pub fn time(ns: f64) -> String {
 }
 
 /// Converts a number of ns to the unit that suits it, with the decimals for three digits. Measurements are in whole nanoseconds.
-pub(crate) fn unit(ns: f64) -> (f64, usize, &'static str) {
+pub fn unit(ns: f64) -> (f64, usize, &'static str) {
     let (value, unit) = match ns {
         n if n < 999.5 => return (n, 0, "ns"),
         n if n < 999_500.0 => (n / 1e3, "µs"),

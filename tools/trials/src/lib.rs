@@ -2,8 +2,8 @@
 //! ([`synthetic`]), and tests with prerequisites ([`Case`]).
 //!
 //! A test without its prerequisite is ignored, with `SKIP:` and the reason. With `CI=true` the test fails instead. Tests run one
-//! at a time, because guests that are measured share this host's CPUs; those that mostly wait, or judge no time, run beside the
-//! others ([`Case::beside`]).
+//! at a time, because guests that are measured share this host's CPUs; those that mostly wait, or compute and judge no time, run
+//! beside the others ([`Case::beside`]).
 
 pub mod fixture;
 pub mod hosts;

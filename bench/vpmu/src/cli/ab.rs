@@ -56,7 +56,7 @@ pub struct AbArgs {
     #[command(flatten)]
     pub duration: DurationOption,
 
-    /// The run ends after so many pairs, each a process of six rounds on both sides; times are judged of 5 and more
+    /// The run ends after so many pairs, each a process of six rounds a side; times are judged from 5 on
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
     pub pairs: Option<u64>,
 

@@ -293,7 +293,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Report(args) => report::run(&args),
         Command::Export(args) => export::run(&args),
     };
-    print_output(&show::schema_of(&command_of(&command_line)), *found.as_ref().unwrap_or_else(|error| &error.exit))?;
+    print_output(show::schema_of(&command_of(&command_line)), *found.as_ref().unwrap_or_else(|error| &error.exit))?;
     found
 }
 

@@ -94,7 +94,7 @@ fn whole(kind: Kind, name: &str) -> Result<(Item, String), Error> {
         (Kind::Strategies, _) => strategy(name)?,
         (Kind::Models, Some(text)) => text.to_owned(),
         (Kind::Models, None) => return Err(unknown("model", name, &EMBEDDED.map(|(name, _)| name))),
-        _ => return Err(Error::usage(format!("'{name}' has no definition"), "its list has lines alone", "omit it")),
+        _ => return Err(Error::usage(format!("'{name}' has no definition"), "it is a name alone", "leave it out")),
     };
     let table: toml::Table = text.parse().map_err(|error| Error::internal("a definition is no TOML", error))?;
     Ok((item(json!(table)), text))
@@ -213,10 +213,9 @@ const SCHEMAS: [Schema; 14] = [
     ("fleet-report", "vpmu-fleet-report/7", "Hosts and variants of a campaign", schema::<Findings>),
 ];
 
-/// Names the schema of what a command prints.
-pub(super) fn schema_of(command: &str) -> String {
-    let found = SCHEMAS.iter().find(|(name, ..)| *name == command);
-    found.map_or_else(|| format!("vpmu-{command}/1"), |(_, schema, ..)| (*schema).to_owned())
+/// Names the schema of what a command prints: without one of its own it prints documents.
+pub(super) fn schema_of(command: &str) -> &'static str {
+    SCHEMAS.iter().find(|(name, ..)| *name == command).map_or(SCHEMA, |(_, schema, ..)| schema)
 }
 
 fn unknown(kind: &str, name: &str, known: &[&str]) -> Error {

@@ -74,5 +74,5 @@ pub(super) fn run_workload(args: &WorkloadArgs) -> Result<Exit, Error> {
         gate().map_err(failed)?;
     }
     let done = workload.run(&job, &mut || if gated { set() } else { Ok(()) }).map_err(failed)?;
-    print_json(&done).map(|()| Exit::Done)
+    print(&indented(&done)?).map(|()| Exit::Done)
 }

@@ -143,6 +143,7 @@ fn killed_at_200_moments_every_file_is_whole_and_valid_or_absent() {
         |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
     let moments: Vec<u64> = std::iter::successors(Some(0x9e37_79b9_7f4a_7c15_u64), next).skip(1).take(200).collect();
     let kill = |(number, state): (usize, &u64)| {
+        // A run takes about as long: of later moments most would find it done.
         let time = Duration::from_micros((state >> 33) % 150_000);
         killed(&dir.path().join(format!("{state:x}")), number % 2 == 1, time)
     };

@@ -38,17 +38,12 @@ pub(super) fn takes(entry: &LogEntry) -> bool {
     phase_of(entry).is_some()
 }
 
-/// Records a time in a turn's histogram, which grows for it up to its library's bound.
-pub(super) fn record(into: &mut Histogram<u64>, ns: u64) {
-    into.record(ns).unwrap_or_else(|_| into.saturating_record(ns));
-}
-
-/// Adds one vCPU's part to an arm and its latencies, whole set-ups to `set_ups`. Returns the number of lines that make no sense.
+/// Adds one vCPU's part to an arm and its latencies, whole set-ups to `set_up`. Returns the number of lines that make no sense.
 pub(super) fn add(
     (own, all): (&mut GuestArm, &mut Latencies),
     vcpu: &VcpuOutcome,
     report: &Report,
-    set_ups: &mut Histogram<u64>,
+    mut set_up: impl FnMut(u64),
 ) -> u64 {
     let khz = vcpu.left.tsc.khz;
     let ns = |ticks| ticks_to_ns(ticks, khz).max(1);
@@ -77,7 +72,7 @@ pub(super) fn add(
         let parts: Option<Vec<u64>> = phases[1..PHASE_ROTATE as usize].iter().copied().collect();
         let Some(parts) = parts else { continue };
         (1..).zip(&parts).for_each(|(phase, &ticks)| keep(phase, 1, ticks));
-        record(set_ups, ns(parts.into_iter().fold(0, u64::saturating_add)));
+        set_up(ns(parts.into_iter().fold(0, u64::saturating_add)));
     }
     own.cycles = own.cycles.saturating_add(report.cycles);
     for (phase, part) in (0..).zip(&vcpu.account.phases).skip(1) {

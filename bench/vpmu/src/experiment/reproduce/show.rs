@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use results::error::Exit;
-use results::table::layout::{dash, signed};
+use results::table::layout::{self, dash, signed};
 use results::table::{Report, Table};
 use sim::model::Origin;
 
@@ -48,7 +48,12 @@ fn value(row: &Row, value: f64) -> String {
         "ratio" if value < 100.0 => format!("{value:.2} ×"),
         "ratio" => format!("{value:.0} ×"),
         "s" => format!("{value:.3} s"),
-        "ns" if row.published.is_some_and(|ns| ns >= 10_000.0) => format!("{:.1} µs", value / 1e3),
+        "ns" => {
+            // All numbers of a row are in one unit, and with the digits that are published.
+            let of = row.published.unwrap_or(value).max(1.0);
+            let (scaled, decimals, unit) = layout::unit(of);
+            format!("{:.*} {unit}", decimals + 1, value * scaled / of)
+        }
         unit => format!("{value:.0} {unit}"),
     }
 }
