@@ -159,10 +159,10 @@ impl Strategy {
     fn check(&self) -> Result<(), StrategyError> {
         let Self { name, reuse, release, pause, gate, .. } = self;
         let is_name_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let is_name = (1..=64).contains(&name.len()) && name.chars().all(is_name_char);
+        let is_name = (1..=40).contains(&name.len()) && name.chars().all(is_name_char);
         let (parks, goes_on) = (*reuse != Reuse::None, *pause != Pause::Host);
         let faults = [
-            (!is_name, "the name must be 1 to 64 letters, digits, '-', '_' or '.'"),
+            (!is_name, "the name must be 1 to 40 letters, digits, '-', '_' or '.'"),
             (matches!(*reuse, Reuse::Pool(k) if k == 0 || k > MAX_POOL), "a pool holds 1 to 64 events"),
             (parks && *release == Release::Eager, "with release = \"eager\" nothing is parked that could be reused"),
             (*release == Release::Slices(0), "release after 0 slices is \"eager\""),

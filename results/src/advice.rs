@@ -190,8 +190,12 @@ fn sureness(
         _ if any_open => (false, "not sure: what is left out may change it".to_owned()),
         _ if !doubts.is_empty() => (false, format!("not sure: {}", std::mem::take(&mut doubts).join("; "))),
         _ => {
-            let least = AS_GOOD * 100.0;
-            (true, format!("sure: no other can have a worst ratio that is more than {least} % smaller{of_them}"))
+            let (least, simulated) = (AS_GOOD * 100.0, own.iter().any(|record| record.is_simulated()));
+            let of_model = if simulated { ", in the model" } else { "" };
+            (
+                true,
+                format!("sure{of_model}: no other can have a worst ratio that is more than {least} % smaller{of_them}"),
+            )
         }
     };
     let mut parts = vec![first];

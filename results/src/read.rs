@@ -164,7 +164,7 @@ pub fn gather(source: &Path) -> Result<Found, Error> {
     } else if is_name && baseline.is_dir() {
         folder(&baseline)
     } else if is_name {
-        let why = format!("there is neither it nor {}", baseline.display());
+        let why = format!("neither it nor {} exists", baseline.display());
         let remedy = "give the path of a result or of a folder; with -o DIR a baseline is DIR/baselines/NAME";
         Err(Error::usage(format!("cannot use {}", source.display()), why, remedy))
     } else {
@@ -183,7 +183,7 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let is_hidden = |path: &Path| path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     paths.retain(|path| !is_hidden(path) && path.extension().is_some_and(|extension| extension == "json"));
     paths.sort();
-    if paths.is_empty() { Err(refuse(dir.display(), "it has no .json in it")) } else { Ok(paths) }
+    if paths.is_empty() { Err(refuse(dir.display(), "it has no result in it")) } else { Ok(paths) }
 }
 
 /// Every sound document of a folder ([`files`]), in the order of their start, each read as by [`document`] and once. Runs of one
@@ -333,7 +333,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &copy, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
         found(1, "it is a FIFO, not a regular file", 0);
         std::fs::remove_file(&path).unwrap();
-        for (folder_of, why) in [(dir.path().to_owned(), "y.json"), (dir.path().join(BASELINES), "no .json")] {
+        for (folder_of, why) in [(dir.path().to_owned(), "y.json"), (dir.path().join(BASELINES), "no result")] {
             assert!(folder(&folder_of).unwrap_err().to_string().contains(why));
         }
         // Links to documents are followed.

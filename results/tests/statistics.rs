@@ -144,7 +144,7 @@ fn compared(row: &Row, runs: usize, in_turns: bool, (planted, of_all): (f64, boo
     }
     let [base, new] = &sides;
     let found = compare(("base", base), ("new", new), &CompareSpec::default()).ok()?;
-    let (question, arm) = if of_all { (Question::AllArms, "mean of arms") } else { (Question::OneArm, "reuse") };
+    let (question, arm) = if of_all { (Question::AllArms, "geomean") } else { (Question::OneArm, "reuse") };
     let judged = found.rows().find(|row| row.question == question && row.arm == arm);
     Some((found.exit, covers(judged.and_then(|row| row.change_interval), planted.exp_m1())))
 }

@@ -145,7 +145,7 @@ fn unlike(before: &[Run], after: &[Run]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use results::compare::{MEAN_OF_ARMS, report};
+    use results::compare::{GEOMEAN, report};
     use results::verdict::Verdict;
 
     use super::*;
@@ -167,7 +167,7 @@ mod tests {
         let found = compared(&old, &new);
         assert_eq!((found.exit, found.rows().next().unwrap().blocks), (1, 40), "{}", found.verdict);
         for row in found.rows() {
-            let times = row.arm == MEAN_OF_ARMS;
+            let times = row.arm == GEOMEAN;
             assert_eq!(row.verdict, if times { Verdict::Slower } else { Verdict::NoChange }, "{row:?}");
             let (interval, truth) = (row.change_interval.unwrap(), if times { 0.05_f64.exp_m1() } else { 0.0 });
             assert!(interval.low - 0.003 < truth && truth < interval.high + 0.003, "{row:?}");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use results::compare::MEAN_OF_ARMS;
+use results::compare::GEOMEAN;
 use results::metric;
 use results::stats::jackknife::Estimate;
 use results::stats::median;
@@ -21,14 +21,14 @@ pub struct Question {
     pub setting: String,
     /// Metric.
     pub metric: String,
-    /// Arm, or "mean of arms".
+    /// Arm, or "geomean".
     pub arm: String,
 }
 
 impl Question {
     /// Returns whether it is of all arms together.
     pub fn is_of_all_arms(&self) -> bool {
-        self.arm == MEAN_OF_ARMS
+        self.arm == GEOMEAN
     }
 
     /// Formats a value: a time, or a ratio.
@@ -78,7 +78,7 @@ impl<'a> Grid<'a> {
             let means: HashMap<usize, f64> = together.iter().copied().collect();
             let has_floor = arms.values().any(|[_, ratios]| !ratios.is_empty());
             let is_alone = arms.len() == 1;
-            add(MEAN_OF_ARMS, together);
+            add(GEOMEAN, together);
             for (arm, [times, ratios]) in arms {
                 if !ratios.is_empty() {
                     add(arm, ratios);

@@ -1,6 +1,6 @@
 //! Distance of NEW from BASE: one arm against the reference arm, and the mean of all arms. A run is one number.
 //!
-//! | runs a side | one arm against the reference | mean of arms |
+//! | runs a side | one arm against the reference | geomean |
 //! |---|---|---|
 //! | 8 and more, in turns | pairs of neighbouring runs, as blocks | pairs likewise |
 //! | 8 and more, else | least squares of runs whose neighbours are alike | not judged: the host wanders as much |

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::change::{self, Change};
 use super::group::{self, MIN_RUNS, Pair};
-use super::row::{MEAN_OF_ARMS, Over, Question, Row, SideLevel, judge};
+use super::row::{GEOMEAN, Over, Question, Row, SideLevel, judge};
 use super::sample::{self, CompareSpec, Sample, asked};
 use super::{counts, facts};
 use crate::document::{Arm, Record};
@@ -91,7 +91,7 @@ impl Comparison {
         let (exit, verdict) = if unlike.is_empty() || unlike_hosts_allowed {
             let is_open = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
             let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.log.is_none()));
-            let moved = moved.map(|by| format!("{MEAN_OF_ARMS}: moved by {}, not judged", layout::change(by, None)));
+            let moved = moved.map(|by| format!("{GEOMEAN}: moved by {}, not judged", layout::change(by, None)));
             conclude(&rows, missing.or(moved.as_deref()))
         } else {
             let times = rows.iter().filter(|row| row.question != Question::Counts);
@@ -156,7 +156,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
             let metrics: BTreeSet<&String> = samples.iter().map(|sample| &sample.metric).collect();
             for metric in metrics {
                 let arms: Vec<_> = samples.iter().filter(|one| one.metric == *metric && one.doubt.is_none()).collect();
-                rows.extend(of_times(MEAN_OF_ARMS, &arms, request, pair).filter(|_| !pair.turns || arms.len() > 1));
+                rows.extend(of_times(GEOMEAN, &arms, request, pair).filter(|_| !pair.turns || arms.len() > 1));
             }
         }
         unlike.extend(differ);

@@ -22,7 +22,7 @@ pub use facts::{doubt_of, facts};
 pub use group::{MIN_RUNS, group_key, group_label};
 pub(crate) use group::{grouped, reference};
 pub use judge::{Comparison, Group, Side, arms, compare};
-pub use row::{MEAN_OF_ARMS, Over, Question, Row, SideLevel, judge};
+pub use row::{GEOMEAN, Over, Question, Row, SideLevel, judge};
 pub(crate) use sample::asked;
 pub use sample::{CompareSpec, ROUNDS};
 pub use show::report;
@@ -173,9 +173,9 @@ mod tests {
     fn a_change_of_all_arms_is_not_passed_in_silence() {
         let times = |factor: u64| move |_: &str, round: u64| ns(round) * factor / 10;
         let of = |factor| of(&record(20, 5, times(10)), &record(20, 6, times(factor)));
-        assert_eq!(said(&of(15), "mean of arms"), (3, Verdict::Inconclusive), "{}", text(&of(15)));
-        assert!(of(15).verdict.contains("mean of arms: moved by +50.0 %"), "{}", of(15).verdict);
-        assert_eq!(said(&of(11), "mean of arms"), (0, Verdict::NotJudged));
+        assert_eq!(said(&of(15), "geomean"), (3, Verdict::Inconclusive), "{}", text(&of(15)));
+        assert!(of(15).verdict.contains("geomean: moved by +50.0 %"), "{}", of(15).verdict);
+        assert_eq!(said(&of(11), "geomean"), (0, Verdict::NotJudged));
     }
 
     #[test]
@@ -260,8 +260,8 @@ mod tests {
         };
         let turns = pair([(0..8).map(|n| 100 + 2 * n).collect(), (0..8).map(|n| 101 + 2 * n).collect()]);
         let other = pair([(100..108).collect(), (108..116).collect()]);
-        assert_eq!(said(&other, "mean of arms"), (0, Verdict::NotJudged), "{}", text(&other));
-        assert_eq!(said(&turns, "mean of arms"), (1, Verdict::Slower), "{}", text(&turns));
+        assert_eq!(said(&other, "geomean"), (0, Verdict::NotJudged), "{}", text(&other));
+        assert_eq!(said(&turns, "geomean"), (1, Verdict::Slower), "{}", text(&turns));
         assert!(text(&other).contains("of 8 and 8 runs; "), "{}", text(&other));
         assert!(text(&turns).contains("of 8 and 8 runs, in turns (8 pairs); "), "{}", text(&turns));
     }
@@ -286,10 +286,10 @@ mod tests {
     fn turns_are_judged_by_their_times_of_each_arm_and_of_all_together() {
         let of = |ratios| in_turns(60, ratios, |_, _, _| ());
         let found = of([100, 106, 100]);
-        assert_eq!((said(&found, "reuse"), said(&found, MEAN_OF_ARMS).1), ((1, Verdict::Slower), Verdict::NoChange));
+        assert_eq!((said(&found, "reuse"), said(&found, GEOMEAN).1), ((1, Verdict::Slower), Verdict::NoChange));
         assert_eq!((said(&found, "floor").1, main(&found, "reuse").blocks), (Verdict::NoChange, 60));
         assert!(text(&found).contains("60 and 60 runs, in turns (60 pairs)"), "{}", text(&found));
-        assert_eq!(said(&of([106; 3]), MEAN_OF_ARMS), (1, Verdict::Slower));
+        assert_eq!(said(&of([106; 3]), GEOMEAN), (1, Verdict::Slower));
         assert_eq!((said(&of([90, 100, 100]), "recreate"), of([100; 3]).exit), ((0, Verdict::Faster), 0));
         let few = in_turns(3, [100; 3], |_, _, _| ());
         assert_eq!((said(&few, "reuse"), main(&few, "reuse").p_value), ((3, Verdict::Inconclusive), None));
@@ -422,7 +422,7 @@ mod tests {
             (0..9).map(run).collect()
         };
         let found = compare(("a", &side(0)), ("b", &side(5_600)), &<_>::default()).unwrap();
-        let change = main(&found, "mean of arms").change.unwrap();
+        let change = main(&found, "geomean").change.unwrap();
         assert!((change - 0.026).abs() < 0.002, "{change}");
     }
 }

@@ -24,7 +24,7 @@ const ALL_MOVED: f64 = 0.25;
 const NINE_OF_TEN: f64 = 1.65;
 
 /// Name of the row of all arms together: the geometric mean of their times.
-pub const MEAN_OF_ARMS: &str = "mean of arms";
+pub const GEOMEAN: &str = "geomean";
 
 /// Question of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -69,7 +69,7 @@ pub struct SideLevel {
 pub struct Row {
     /// Question that the row answers.
     pub question: Question,
-    /// The arm; "mean of arms".
+    /// The arm; "geomean", of those that both sides have whole, the floor included.
     pub arm: String,
     /// The metric, such as `nmi_handler_ns`, or the count, such as `open/PMI`.
     pub metric: String,
@@ -158,7 +158,7 @@ impl Row {
     /// Builds a row whose blocks are hosts, from the logarithms of each on both sides; `runs` are those of a side. Times of all arms
     /// are ns, those of one arm ratios.
     pub fn over_hosts(of: (&str, &str), limits: Limits, logs: &[Both<f64>], runs: Both<usize>) -> Self {
-        let question = if of.0 == MEAN_OF_ARMS { Question::AllArms } else { Question::OneArm };
+        let question = if of.0 == GEOMEAN { Question::AllArms } else { Question::OneArm };
         let [base, new] = [0, 1].map(|side: usize| logs.iter().map(|host| host[side]).sum::<f64>() / logs.len() as f64);
         let level = |runs| SideLevel { value: Some(0.0), n: logs.len(), runs };
         let row = Self::new(question, of, limits, runs.map(level)).shows(base, new - base);

@@ -23,4 +23,4 @@ pub use linux::{LinuxArm, LinuxParameters};
 pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter, other_cpu};
 pub use rounds::{Column, Metrics, Round, Rounds};
 pub use schema::schema;
-pub use summary::{Summary, latency_histogram, merge};
+pub use summary::{LONGEST, Summary, latency_histogram, merge};

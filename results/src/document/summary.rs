@@ -39,12 +39,15 @@ pub struct Summary {
     pub histogram: Option<String>,
 }
 
-/// Makes a histogram of latencies: 1 ns to 100 s, three significant digits, fixed size.
+/// Longest time in a histogram of latencies, ns.
+pub const LONGEST: u64 = 100_000_000_000;
+
+/// Makes a histogram of latencies: 1 ns to [`LONGEST`], three significant digits, fixed size.
 ///
 /// # Panics
 /// Never: the bounds are constants that `hdrhistogram` accepts.
 pub fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("constant bounds")
+    Histogram::new_with_bounds(1, LONGEST, 3).expect("constant bounds")
 }
 
 /// Adds all of `other`, whatever its bounds; values beyond `into`'s are clamped.

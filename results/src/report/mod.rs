@@ -15,6 +15,7 @@ use figure::{Figure, date};
 use group::groups;
 use page::{Section, render};
 
+use crate::advice::advise;
 use crate::document::{ArmKind, Document, Record, Status, Tool};
 use crate::error::Error;
 use crate::plot;
@@ -41,8 +42,9 @@ pub fn html(records: &[Record], title: &str, tool: &Tool) -> Result<String, Erro
     });
     let documents: Vec<Document> = together.iter().filter_map(|record| record.as_guests()).collect();
     if let [first, ..] = &documents[..] {
-        let (host, parts) = (first.host.class.clone(), table::report(&documents, false).parts);
-        sections.push(Section { host, parts, ..Section::new("answer", "Answer", "Answer") });
+        let (host, mut shown) = (first.host.class.clone(), table::report(&documents, false));
+        shown.notes(advise(&together, Vec::new(), true).into_iter().flat_map(|advice| advice.said));
+        sections.push(Section { host, parts: shown.parts, ..Section::new("answer", "Answer", "Answer") });
     }
     for (index, group) in groups.iter().take(GROUPS).enumerate() {
         sections.push(kind(index, group, groups.len() == 1)?);

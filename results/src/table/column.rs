@@ -131,8 +131,7 @@ pub const ALL: &[Column] = &[
     column("mean_ns", "mean", time, &[Latency, Csv], |arm| arm.summary?.mean),
     column("opens", "opens", mean, &[Answer, Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
-    column("host_ops", "ops", mean, &[Answer, Work, Advice], |arm| arm.ops(None))
-        .about("ops: operations on host events, of one or more calls to perf"),
+    column("host_ops", "ops", mean, &[Answer, Work, Advice], |arm| arm.ops(None)).about("ops: operations on them"),
     column("msr_exits", "exits", mean, &[Work], exits).about("exits: MSR exits"),
     column("held_mean", "held mean", mean, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),

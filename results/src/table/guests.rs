@@ -8,7 +8,7 @@ use super::ranking::{listed, origin, times, unranked};
 use super::report::Report;
 use crate::answers;
 use crate::choice::{AS_GOOD, LeftOut, Ranked, choose, contenders, is_modelled, rank, regrets};
-use crate::document::warnings::{LATE_PERIODS, NO_FIGURE};
+use crate::document::warnings::NO_FIGURE;
 use crate::document::{Answer, Arm, ArmKind, Document, Record, Status, Warning, other_cpu};
 use crate::error::Exit;
 use crate::metric::{Metric, NMI_HANDLER, ROTATION, SET_UP};
@@ -270,7 +270,7 @@ fn place(document: &Document, report: &mut Report) {
     let stand_in = document.arms.iter().any(|arm| arm.stand_in);
     let what = if stand_in { ", a stand-in for hardware events (compare arms only)" } else { "" };
     report.note(format!("backend: {}{what}", parameters.backend));
-    let fitted = if document.is_simulated() { "; its TOML says what is fitted (vpmu show models NAME)" } else { "" };
+    let fitted = if document.is_simulated() { "; what is fitted: vpmu show models NAME" } else { "" };
     report.note(format!("host: {}{fitted}", document.host.class));
     report.notes(parameters.linux.as_ref().map(|linux| {
         let release = linux.release.as_deref().unwrap_or("of an unknown release");
@@ -278,14 +278,14 @@ fn place(document: &Document, report: &mut Report) {
     }));
 }
 
-/// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Late periods, on
-/// which nobody can act, are left out: the document has them.
+/// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Documents up
+/// to 30 November 2026 warn of a few late periods, too, on which nobody can act.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     let settings: Vec<&str> =
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
     let settings = (!settings.is_empty())
         .then(|| format!("noise sources on this host: {}; see `vpmu doctor`", settings.join(", ")));
-    let own = warnings.iter().filter(|one| one.remedy.is_none() && one.code != LATE_PERIODS);
+    let own = warnings.iter().filter(|one| one.remedy.is_none() && one.code != "late-periods");
     own.map(line).chain(settings)
 }
 

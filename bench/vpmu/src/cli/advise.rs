@@ -89,7 +89,7 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
     }
     let (strategy, traces) = (strategies(&args.arms.strategy)?, traces(args)?);
     let model = named_model(&args.host.behind.backend)?;
-    let (runs, left_out) = runs(args, model.is_some(), &traces)?;
+    let (runs, mut left_out) = runs(args, model.is_some(), &traces)?;
     let AdviseArgs { arms: ArmsOptions { duration: DurationOption { duration }, rounds, .. }, host, .. } = args;
     // Runs on this host share the time, those of models have it each.
     let all = duration.or(model.is_none().then_some(LONGEST)).filter(|_| duration.is_some() || rounds.is_none());
@@ -109,6 +109,9 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
     makes.iter().try_for_each(|make| tried(model.as_ref(), *make))?;
     let on = On { backend: &host.behind.backend, linux: None, model: model.as_ref(), fallback: Fallback::Never };
     let Found { documents, kept, failed } = measure_each(on, true, &args.result, &makes, command_line)?;
+    // One that could not be measured might change the choice.
+    let (lacks, why) = (runs.len() - documents.len(), "not measured".to_owned());
+    left_out.extend((lacks > 0).then(|| LeftOut { what: plural(lacks, "workload"), why, is_open: true }));
     let records = documents.iter().map(record).collect::<Result<Vec<_>, _>>()?;
     let done = show(args, &records, kept.iter().find_map(Kept::path), left_out)?;
     let cut = || Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept");

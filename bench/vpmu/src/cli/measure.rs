@@ -127,7 +127,7 @@ pub(super) fn measure_all(
         found.iter().try_for_each(|document| print(&document.to_json()?))?;
     } else {
         let mut report = table::report(&found, *verbose);
-        report.notes((!verbose).then_some("vpmu -v: percentiles, host work by kind"));
+        report.notes((!verbose).then_some("vpmu -v: percentiles, host work; vpmu advise: more strategies, how sure"));
         print(&(report.text(columns()) + &kept.iter().map(Kept::line).collect::<String>()))?;
     }
     let mut printed = BTreeSet::new();

@@ -167,7 +167,11 @@ fn values(line: &str, definition: &str) -> String {
     let key = line.trim_start_matches('[').split([' ', ']']).next().unwrap_or_default();
     let mut wrong: toml::Table = definition.parse().unwrap_or_default();
     let why = wrong.insert(key.to_owned(), "?".into()).and_then(|_| wrong.try_into::<Strategy>().err());
-    let why = why.map_or_else(String::new, |why| why.message().replace('`', "").replace("a boolean", "true or false"));
+    let why = why.map_or_else(String::new, |why| why.message().replace('`', ""));
+    // What serde calls them does not say how they are written; the kernel alone takes "direct".
+    let spelt =
+        [("a boolean", "true or false"), ("pool", "{ pool = K }"), ("slices", "{ slices = N }"), (", direct", "")];
+    let why = spelt.into_iter().fold(why, |why, (called, written)| why.replace(called, written));
     why.split_once("expected ").map_or_else(String::new, |(_, values)| format!("  # {values}"))
 }
 

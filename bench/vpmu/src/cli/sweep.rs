@@ -62,7 +62,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let others = store.others(&points);
     if others > 0 {
         complain(&format!(
-            "notice: {others} points in {FILE} are of another grid, model or revision: they stay in the file, and out of the table"
+            "notice: {others} points in {FILE} are of another grid, model or revision: not in the table"
         ));
     }
     console::catch_interrupts()?;

@@ -13,7 +13,7 @@ use super::measure::measure_then;
 use super::options::ResultOptions;
 use crate::experiment::triage::{Spec, Triage, cpus, exit, report, threads};
 use crate::setting::parse::{duration_in, number_in, one_of};
-use crate::terminal::console::print_json;
+use crate::terminal::console::{self, indented};
 
 /// Options of `vpmu triage`.
 #[derive(Clone, Debug, Args)]
@@ -74,5 +74,5 @@ pub(super) fn run_workload(args: &WorkloadArgs) -> Result<Exit, Error> {
         gate().map_err(failed)?;
     }
     let done = workload.run(&job, &mut || if gated { set() } else { Ok(()) }).map_err(failed)?;
-    print(&indented(&done)?).map(|()| Exit::Done)
+    console::print(&indented(&done)?).map(|()| Exit::Done)
 }

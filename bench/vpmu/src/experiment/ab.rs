@@ -112,7 +112,7 @@ fn take_turn(side: &Side, common: &[String], seed: u64, limit: Duration) -> Resu
     let ends = [Exit::Done, Exit::Regression, Exit::Inconclusive];
     let Some(ran) = program::ended(&mut command, limit.max(LEAST_LIMIT), &ends, &failed)? else { return Ok(None) };
     let exit = failure.unwrap_or(Exit::Usage);
-    let wrong = |why| Error::new(exit, format!("{what} wrote no result"), why, "give a vpmu with these documents");
+    let wrong = |why| Error::new(exit, format!("{what} wrote no result"), why, "is it a vpmu of this version?");
     let mut record: Record = ran.document().map_err(wrong)?;
     // How the process ended holds, whatever its document says of it: it was cut short, or its periods say little.
     if ran.exit() == Some(Exit::Inconclusive) && record.arms.iter().all(|arm| doubt_of(&record, arm).is_none()) {

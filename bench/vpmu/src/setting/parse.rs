@@ -186,9 +186,7 @@ pub fn refused(error: &clap::Error) -> Error {
         (ErrorKind::UnknownArgument, _, "ab") => "options of the runs stand behind --".to_owned(),
         // What refuses a value says what it takes, and what misses one names its option.
         (ErrorKind::ValueValidation | ErrorKind::InvalidValue, ..) => String::new(),
-        (ErrorKind::ArgumentConflict, ..) if text.contains("subcommand") => {
-            "the command comes before its options".to_owned()
-        }
+        (ErrorKind::ArgumentConflict, ..) if text.contains("subcommand") => "give options after the command".to_owned(),
         (ErrorKind::ArgumentConflict, ..) => "leave one of them out".to_owned(),
         (_, _, "") => "`vpmu --help` lists the commands, `vpmu nmi-latency --help` the options".to_owned(),
         (_, _, path) => format!("`vpmu {path} --help` lists its options"),

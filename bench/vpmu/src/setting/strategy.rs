@@ -49,11 +49,6 @@ impl std::str::FromStr for StrategyChoice {
     }
 }
 
-/// Returns whether a name is fit for file-format tags and table cells.
-fn is_name(name: &str) -> bool {
-    (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
-}
-
 /// Resolves the strategies of a list, each with its definition in TOML. Those that only a simulated guest can have are among them:
 /// [`refuse_modelled`] is for real ones.
 ///
@@ -188,9 +183,6 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
         strategy.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     }
     let name = strategy.name.clone();
-    if !is_name(&name) {
-        return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
-    }
     if PRESETS.iter().any(|preset| preset.eq_ignore_ascii_case(&name)) {
         let why = format!("its name '{name}' is that of a preset");
         return Err(cannot(why, "rename the file, or give it a `name` of its own"));

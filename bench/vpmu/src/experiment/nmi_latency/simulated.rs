@@ -85,7 +85,7 @@ fn events(text: &str) -> Result<RangeInclusive<u64>, String> {
     let both = first.parse().ok().zip(last.parse().ok());
     both.filter(|&(first, last)| (1..=last).contains(&first))
         .map(|(first, last)| first..=last)
-        .ok_or_else(|| "give e.g. 2-7".to_owned())
+        .ok_or_else(|| "events are numbered from 1: give e.g. 2-7".to_owned())
 }
 
 impl SimSpec {

@@ -91,22 +91,21 @@ impl Setting {
         let calls = phases.iter().filter(|cost| matches!(cost.phase, Phase::Enable | Phase::Read));
         let longest = calls.flat_map(|cost| &cost.calls_ns).max().copied().unwrap_or(0).into();
         let check = check(&self.list, &outcomes, self.cpus.len(), longest);
-        let mut wrong = check.problems;
-        wrong.extend(planted.err().map(|error| format!("the known work failed: {error}")));
+        let planted = planted.err().map(|error| format!("the known work failed: {error}"));
+        let problems = check.problems.into_iter().chain(planted);
+        let mut wrong: Vec<String> = problems.map(|why| format!("counts are WRONG: {why}")).collect();
         if let Some((other, theirs)) = first {
             let unlike = differences(&self.list, theirs, &outcomes).into_iter();
-            wrong.extend(unlike.map(|why| format!("not as {other}: {why}")));
+            wrong.extend(unlike.map(|why| format!("counts differ from {other}'s: {why}")));
         }
         let (setting, owned) = (Rc::clone(self), name.to_owned());
         let take = move |_| setting.take(&owned, method, opened).map(Some);
         let mut arm = Plain::new(name, "perf_event_open", take);
         arm.note(method.to_string());
         let (whole, checked) = (check.whole, check.checked);
-        arm.note(format!(
-            "{whole} events counted on {opened} descriptors, {checked} of them checked against planted work"
-        ));
+        arm.note(format!("{whole} events counted on {opened} descriptors, {checked} checked against planted work"));
         for why in &wrong {
-            arm.note(format!("counts are WRONG: {why}"));
+            arm.note(why.clone());
         }
         if broken > 0 {
             arm.note(format!("weak groups broken up: {broken}"));
