@@ -268,6 +268,7 @@ mod tests {
                 "as a module",
             ),
             ((&config, "CONFIG_MODULES=y\nCONFIG_KVM=m\n"), "no CONFIG_DYNAMIC_FTRACE", "distribution's kernel"),
+            (("sys/module/kvm/parameters/enable_pmu", "N\n"), "its guests no PMU", "enable_pmu=1"),
             (("proc/sys/kernel/ftrace_enabled", "0\n"), "tracing of functions is off", "kernel.ftrace_enabled=1"),
             (("proc/sys/kernel/modules_disabled", "1\n"), "loads no more modules", "boot without"),
             (("sys/kernel/security/lockdown", "none [integrity]\n"), "Secure Boot", "mokutil"),

@@ -43,7 +43,9 @@ fn operations_per_pmi_are_those_of_real_runs() {
         ("pool", [0.0, 0.0, 2.0, 2.0, 2.0, 0.0]),
         ("gate", [0.0, 0.0, 1.0, 1.0, 1.0, 0.0]),
         ("virtual", [0.0, 0.0, 0.0, 0.0, 1.0, 0.0]),
+        ("gate-pool", [0.0, 0.0, 1.0, 1.0, 1.0, 0.0]),
     ];
+    assert_eq!(expected.map(|(strategy, _)| strategy), PRESETS);
     for name in MODELS {
         for (strategy, mut per_pmi) in expected {
             if strategy == "virtual" && model(name).base == CountBase::GuestTime {

@@ -72,12 +72,12 @@ fn operations_per_pmi_are_those_of_a_long_run() {
 }
 
 #[test]
-fn the_floors_timer_is_set_once_per_pmi() {
+fn the_floors_timer_is_set_about_once_per_pmi() {
     let (turns, _) = turns("development-host", &in_turns("floor", SINGLE, 1), &[25; 20]);
     for guest in turns.iter().flatten() {
         let (calls, pmis) = (guest.side.counts.timer_calls, guest.report.nmis);
         // One at the start of the counters.
-        assert!(calls <= pmis + 2 && calls >= pmis / 2, "{calls} calls for {pmis} PMIs");
+        assert!(calls <= pmis + 2 && calls >= pmis * 9 / 10, "{calls} calls for {pmis} PMIs");
     }
 }
 

@@ -1,18 +1,16 @@
 //! A campaign's findings say how far its elements are, and set its hosts, and its variants on the same hosts, beside each other.
 
-use std::path::PathBuf;
-
 use results::compare::Comparison;
-use results::error::{Error, Exit};
+use results::error::Exit;
 use results::verdict::Limits;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::campaign::folder::{Campaign, Folder};
+use crate::campaign::folder::Campaign;
 use crate::campaign::standing::Standing;
 use crate::compare::compare;
 use crate::hosts::Analysis;
-use crate::run::{Labels, Run};
+use crate::run::Run;
 
 /// Everything that a campaign found.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -37,26 +35,6 @@ pub struct Variant {
     pub comparison: Option<Comparison>,
     /// Why they cannot be compared.
     pub error: Option<String>,
-}
-
-/// Lists the documents of the elements that have an outcome, relative to the campaign's folder, each with what is known of it.
-///
-/// # Errors
-/// Exit 2 for a damaged outcome.
-pub fn documents(folder: &Folder, campaign: &Campaign) -> Result<Vec<(PathBuf, Labels)>, Error> {
-    let mut documents = Vec::new();
-    for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
-        // A failed element has no figures; an inconclusive one says which of its figures are not whole.
-        let Some(done) = folder.done(element.number)?.filter(|done| matches!(done.exit, Some(0 | 3))) else { continue };
-        let labels = Labels {
-            host: done.attempt.host,
-            element: Some(element.number),
-            variant: (campaign.binaries.len() > 1).then(|| element.variant.clone()),
-            repetition: Some(u64::from(element.repetition)),
-        };
-        documents.extend(done.documents.into_iter().map(|document| (document.into(), labels.clone())));
-    }
-    Ok(documents)
 }
 
 /// Compares each further variant with the first. Variants share the plan's experiment: their options may differ.

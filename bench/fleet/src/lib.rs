@@ -20,7 +20,7 @@ pub mod slurm;
 mod synthetic;
 
 pub use compare::{compare, too_few};
-pub use findings::{Findings, Variant, documents, variants};
+pub use findings::{Findings, Variant, variants};
 pub use hosts::{Analysis, HostRow, LevelRow, MIN_HOSTS, analyse};
 pub use run::{Figure, Labels, Run};
 pub use series::Question;

@@ -9,6 +9,7 @@
 //! | how much slower is one arm than another in this run? | [`ratio`] |
 //! | and in other runs of the host? | [`over_runs`] |
 //! | how long does an arm take? | [`level`] |
+//! | how wide is an interval? | [`Estimate::interval`](crate::stats::jackknife::Estimate::interval), of a p50 [`median_interval`] |
 //! | when may a run end for being sure? | [`Looks`] |
 //! | which arms are compared? | [`in_plan_order`] |
 //! | which rounds count? | [`counting()`] |

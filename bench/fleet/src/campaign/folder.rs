@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::element::Element;
 use crate::hash::sha256;
+use crate::run::Labels;
 
 /// Schema of a campaign's files.
 pub const SCHEMA: &str = "vpmu-campaign/4";
@@ -234,6 +235,28 @@ impl Folder {
     /// Returns the folder of an element.
     pub fn element(&self, number: u64) -> PathBuf {
         self.path.join("elements").join(format!("{number:06}"))
+    }
+
+    /// Lists the documents of the elements that have an outcome, relative to the folder, each with what is known of it.
+    ///
+    /// # Errors
+    /// Exit 2 for a damaged outcome.
+    pub fn documents(&self, campaign: &Campaign) -> Result<Vec<(PathBuf, Labels)>, Error> {
+        let mut documents = Vec::new();
+        for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
+            // A failed element has no figures; an inconclusive one says which of its figures are not whole.
+            let Some(done) = self.done(element.number)?.filter(|done| matches!(done.exit, Some(0 | 3))) else {
+                continue;
+            };
+            let labels = Labels {
+                host: done.attempt.host,
+                element: Some(element.number),
+                variant: (campaign.binaries.len() > 1).then(|| element.variant.clone()),
+                repetition: Some(u64::from(element.repetition)),
+            };
+            documents.extend(done.documents.into_iter().map(|document| (document.into(), labels.clone())));
+        }
+        Ok(documents)
     }
 
     /// Reads the outcome of an element; `None` as long as no attempt came to an end.

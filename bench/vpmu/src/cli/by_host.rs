@@ -48,7 +48,7 @@ pub(super) fn gather(source: &Path) -> Result<Gathered, Error> {
 
 /// Gathers the runs of the elements that have an outcome.
 pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign) -> Result<Gathered, Error> {
-    Ok(indexed(&folder.path, fleet::documents(folder, campaign)?))
+    Ok(indexed(&folder.path, folder.documents(campaign)?))
 }
 
 fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Gathered {

@@ -8,9 +8,9 @@ use results::host::noise::{Finding, Status};
 use results::host::{HostFacts, HostFs, noise};
 use results::table::Report;
 use serde::Serialize;
+use vmm::kvm::{CAPABILITIES, Capability, Host};
 
-use crate::setting::backend::{Chosen, KvmReport, Probe, auto, kvm_report, this_host};
-use crate::setting::process;
+use crate::setting::backend::{Chosen, Probe, auto, this_host};
 use crate::terminal::console;
 
 /// The report of `doctor`.
@@ -28,6 +28,41 @@ impl Diagnosis {
         let lacks = |finding: &Finding| finding.status == Status::Missing;
         if self.findings.iter().any(lacks) { Exit::Host } else { Exit::Done }
     }
+}
+
+/// KVM's answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvmReport {
+    /// KVM_CAP_MAX_VCPUS.
+    pub max_vcpus: u64,
+    /// Needed capabilities that KVM_CHECK_EXTENSION denies.
+    pub absent: Vec<Capability>,
+    /// Why KVM's own vPMU cannot serve a guest, if it cannot.
+    pub own_pmu: Result<(), String>,
+}
+
+/// Opens /dev/kvm and queries every capability.
+///
+/// # Errors
+/// The reason if KVM cannot be queried.
+fn kvm_report() -> Result<KvmReport, String> {
+    let kvm = Host::open_any().map_err(|error| error.to_string())?;
+    let is_absent = |cap: &Capability| cap.needed && kvm.capability(cap.number) <= 0;
+    Ok(KvmReport {
+        max_vcpus: kvm.max_vcpus() as u64,
+        absent: CAPABILITIES.into_iter().filter(is_absent).collect(),
+        own_pmu: Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
+    })
+}
+
+/// Returns whether CAP_PERFMON or CAP_SYS_ADMIN is effective in a proc_pid_status(5): perf events open at any
+/// kernel.perf_event_paranoid.
+fn has_perfmon(status: &str) -> bool {
+    const SYS_ADMIN: u32 = 21;
+    const PERFMON: u32 = 38;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    effective & (1 << SYS_ADMIN | 1 << PERFMON) != 0
 }
 
 /// Tells a user how to open host events. The program is named by its path: it need not be in PATH.
@@ -162,7 +197,7 @@ fn report(diagnosis: &Diagnosis) -> Report {
 /// Those of stdout.
 pub fn run(json: bool) -> Result<Exit, Error> {
     let fs = HostFs::default();
-    let perfmon = process::has_perfmon(&fs.text("proc/self/status").unwrap_or_default());
+    let perfmon = has_perfmon(&fs.text("proc/self/status").unwrap_or_default());
     let diagnosis = diagnose(&fs, perfmon, kvm_report(), &this_host);
     console::show(json, &report(&diagnosis), &diagnosis)?;
     Ok(diagnosis.exit())
@@ -173,9 +208,10 @@ mod tests {
     use results::error::Exit;
     use results::host::noise::{Finding, Status};
     use trials::hosts::{CASCADE_LAKE, PVM, tree};
+    use vmm::kvm::PMU_CAPABILITY;
 
     use super::*;
-    use crate::setting::backend::fake::{kvm_without, opens};
+    use crate::setting::backend::fake::opens;
 
     fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
         diagnosis.findings.iter().find(|f| f.check == check).unwrap()
@@ -185,6 +221,28 @@ mod tests {
     fn look(files: &[(&str, &str)], perfmon: bool, keys: &[&str]) -> Diagnosis {
         let (_dir, fs) = tree(files);
         diagnose(&fs, perfmon, Ok(kvm_without(&[])), &opens(keys))
+    }
+
+    /// A KVM where every capability but these is present.
+    fn kvm_without(absent: &[&str]) -> KvmReport {
+        KvmReport {
+            max_vcpus: 4,
+            absent: CAPABILITIES.into_iter().filter(|cap| cap.needed && absent.contains(&cap.name)).collect(),
+            own_pmu: if absent.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },
+        }
+    }
+
+    #[test]
+    fn perf_events_are_allowed_by_either_capability() {
+        for (mask, allowed) in [
+            ("000001ffffffffff", true),
+            ("0000004000000000", true),
+            ("0000000000200000", true),
+            ("400000", false),
+            ("x", false),
+        ] {
+            assert_eq!(has_perfmon(&format!("Name:\tvpmu\nCapPrm:\tffffffffff\nCapEff:\t{mask}\n")), allowed, "{mask}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use arch_pmu::spec::Vendor;
 use host_pmu::backend::{BackendKey, HostError};
 use results::error::Error;
 use results::host::HostFacts;
-use vmm::kvm::{CAPABILITIES, Capability, Host};
+use vmm::kvm::Host;
 use vmm::machine::Cpu;
 
 /// A backend as a user names it.
@@ -117,31 +117,6 @@ pub fn open_kvm() -> Result<Host, Error> {
     Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), remedy))
 }
 
-/// KVM's answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KvmReport {
-    /// KVM_CAP_MAX_VCPUS.
-    pub max_vcpus: u64,
-    /// Needed capabilities that KVM_CHECK_EXTENSION denies.
-    pub absent: Vec<Capability>,
-    /// Why KVM's own vPMU cannot serve a guest, if it cannot.
-    pub own_pmu: Result<(), String>,
-}
-
-/// Opens /dev/kvm and queries every capability.
-///
-/// # Errors
-/// The reason if KVM cannot be queried.
-pub fn kvm_report() -> Result<KvmReport, String> {
-    let kvm = Host::open_any().map_err(|error| error.to_string())?;
-    let is_absent = |cap: &Capability| cap.needed && kvm.capability(cap.number) <= 0;
-    Ok(KvmReport {
-        max_vcpus: kvm.max_vcpus() as u64,
-        absent: CAPABILITIES.into_iter().filter(is_absent).collect(),
-        own_pmu: Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
-    })
-}
-
 /// Opens and closes one sampling event of a backend; its error has exit 4.
 pub type Probe<'a> = &'a dyn Fn(&BackendKey) -> Result<(), Error>;
 
@@ -185,8 +160,6 @@ pub fn this_host(backend: &BackendKey) -> Result<(), Error> {
 
 #[cfg(test)]
 pub(crate) mod fake {
-    use vmm::kvm::PMU_CAPABILITY;
-
     use super::*;
 
     /// Opens exactly the backends named.
@@ -195,15 +168,6 @@ pub(crate) mod fake {
         move |backend| {
             let refused = Error::host("it does not open", "No such file or directory", "look elsewhere");
             if keys.contains(&backend.to_string()) { Ok(()) } else { Err(refused) }
-        }
-    }
-
-    /// A KVM where every capability but these is present.
-    pub(crate) fn kvm_without(absent: &[&str]) -> KvmReport {
-        KvmReport {
-            max_vcpus: 4,
-            absent: CAPABILITIES.into_iter().filter(|cap| cap.needed && absent.contains(&cap.name)).collect(),
-            own_pmu: if absent.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Values of options: strategies, workloads, backends; and what this host, its programs and this process can do.
+//! Values of options: strategies, workloads, backends; this process and the programs that it runs.
 
 pub mod backend;
 pub mod options;

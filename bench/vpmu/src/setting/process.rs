@@ -1,4 +1,4 @@
-//! This process: its file locks, its capabilities, its version.
+//! This process: its file locks and its version.
 
 use std::fs::File;
 
@@ -19,16 +19,6 @@ pub fn try_lock(file: &File) -> std::io::Result<bool> {
     }
 }
 
-/// Returns whether CAP_PERFMON or CAP_SYS_ADMIN is effective in a proc_pid_status(5): perf events open at any
-/// kernel.perf_event_paranoid.
-pub fn has_perfmon(status: &str) -> bool {
-    const SYS_ADMIN: u32 = 21;
-    const PERFMON: u32 = 38;
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
-    effective & (1 << SYS_ADMIN | 1 << PERFMON) != 0
-}
-
 /// The version line.
 pub const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("VPMU_GIT_REVISION"), ", ", env!("VPMU_PROFILE"), ")");
@@ -46,19 +36,6 @@ pub fn tool() -> Tool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn perf_events_are_allowed_by_either_capability() {
-        for (mask, allowed) in [
-            ("000001ffffffffff", true),
-            ("0000004000000000", true),
-            ("0000000000200000", true),
-            ("400000", false),
-            ("x", false),
-        ] {
-            assert_eq!(has_perfmon(&format!("Name:\tvpmu\nCapPrm:\tffffffffff\nCapEff:\t{mask}\n")), allowed, "{mask}");
-        }
-    }
 
     #[test]
     fn a_lock_is_held_until_the_file_is_closed() {
