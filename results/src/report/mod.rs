@@ -42,9 +42,11 @@ pub fn html(records: &[Record], title: &str, tool: &Tool) -> Result<String, Erro
     });
     let documents: Vec<Document> = together.iter().filter_map(|record| record.as_guests()).collect();
     if let [first, ..] = &documents[..] {
-        let (host, mut shown) = (first.host.class.clone(), table::report(&documents, false));
-        shown.notes(advise(&together, Vec::new(), true).into_iter().flat_map(|advice| advice.said));
-        sections.push(Section { host, parts: shown.parts, ..Section::new("answer", "Answer", "Answer") });
+        let (host, mut parts) = (first.host.class.clone(), table::report(&documents, false).parts);
+        // Below the answer: how sure it is.
+        let said = advise(&together, Vec::new(), true).into_iter().flat_map(|advice| advice.said);
+        parts.splice(1..1, said.map(Part::Note));
+        sections.push(Section { host, parts, ..Section::new("answer", "Answer", "Answer") });
     }
     for (index, group) in groups.iter().take(GROUPS).enumerate() {
         sections.push(kind(index, group, groups.len() == 1)?);

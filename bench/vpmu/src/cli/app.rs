@@ -134,7 +134,7 @@ pub enum Command {
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
     /// in random order from the seed. Writes DIR/stat-setup-TIME.json, and a table on stdout.
     StatSetup(Box<stat_setup::StatSetupArgs>),
-    /// Time setting up N perf events inside a guest, on its vPMU
+    /// Time setting up N perf events in the payload, on its vPMU
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
     /// timed in the guest. Writes DIR/guest-stat-TIME.json, and a table on stdout.

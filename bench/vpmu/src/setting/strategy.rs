@@ -109,7 +109,7 @@ fn preset(name: &str) -> Result<StrategyParameter, Error> {
     if name == "floor" || KVM_ARMS.contains(&name) {
         return Err(Error::usage(
             format!("{name} is not a strategy"),
-            "that arm is always part of a comparison",
+            "that arm comes by itself, kvm where KVM has a vPMU",
             format!("leave it out; strategies are {}, or a .toml file", PRESETS.join(", ")),
         ));
     }
