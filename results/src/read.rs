@@ -113,9 +113,7 @@ fn refuse(path: impl Display, why: impl Into<String>) -> Error {
 pub fn check_name(name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > MAX_NAME || name.starts_with('.') || !name.chars().all(plain) {
-        return Err(format!(
-            "a baseline's name has 1 to {MAX_NAME} of a-z, A-Z, 0-9, '.', '_' and '-', and begins with none of '.'"
-        ));
+        return Err(format!("a baseline's name has 1 to {MAX_NAME} of a-z, A-Z, 0-9, '.', '_', '-', and no '.' first"));
     }
     Ok(name.to_owned())
 }

@@ -169,9 +169,8 @@ pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     let stopped = host.quota.and_then(|quota| Some((quota.cpus, quota.stopped_us().filter(|us| *us > 0)?)));
     found.extend(stopped.map(|(cpus, us)| {
         let seconds = us as f64 / 1e6;
-        let message = format!(
-            "the CPU quota of the control group ({cpus:.2} CPUs) stopped the measurement for {seconds:.1} s of CPU time"
-        );
+        let message =
+            format!("the control group's CPU quota ({cpus:.2} CPUs) stopped the run for {seconds:.1} s of CPU time");
         Warning::of_all("cpu-quota", message)
     }));
     found
@@ -208,7 +207,7 @@ const CAVEATS: [(&str, Count); 10] = [
     ("left-out", |arm, _| arm.left_out.len() as u64),
     ("fewer-samples", short),
     ("lost-nmis", |arm, _| arm.own.lost.unwrap_or(0).saturating_sub(arm.own.counts.surplus)),
-    ("missed-periods", |arm, _| {
+    ("short-period", |arm, _| {
         let (missed, overflows) = (arm.own.counts.periods_missed, arm.own.counts.guest_overflows);
         if missed > overflows { missed } else { 0 }
     }),
@@ -327,9 +326,9 @@ mod tests {
     #[test]
     fn missed_periods_are_of_all_that_were_counted() {
         let mut document = fixture::document(2);
-        for (overflows, line) in [(985, Some("recreate: 18663 of 19648 periods were counted")), (18_663, None)] {
+        for (overflows, line) in [(400, Some("recreate: 600 of 1000 periods were counted without")), (600, None)] {
             let arm = &mut document.arms[0];
-            (arm.own.counts.periods_missed, arm.own.counts.guest_overflows) = (18_663, overflows);
+            (arm.own.counts.periods_missed, arm.own.counts.guest_overflows) = (600, overflows);
             let all = collect(&document);
             let found = crate::table::warnings(&all).find(|one| one.contains("periods were counted"));
             assert_eq!(found.as_deref().map(|found| &found[..line.unwrap().len()]), line);

@@ -43,9 +43,10 @@ pub fn html(records: &[Record], title: &str, tool: &Tool) -> Result<String, Erro
     let documents: Vec<Document> = together.iter().filter_map(|record| record.as_guests()).collect();
     if let [first, ..] = &documents[..] {
         let (host, mut parts) = (first.host.class.clone(), table::report(&documents, false).parts);
-        // Below the answer: how sure it is.
-        let said = advise(&together, Vec::new(), true).into_iter().flat_map(|advice| advice.said);
-        parts.splice(1..1, said.map(Part::Note));
+        // An answer of all of them has its doubt beside it.
+        let advice = advise(&together, Vec::new(), true).ok().filter(|advice| advice.results.len() == together.len());
+        let doubt = advice.filter(|advice| !advice.is_sure).and_then(|mut advice| advice.said.pop());
+        parts.splice(1..1, doubt.map(Part::Note));
         sections.push(Section { host, parts, ..Section::new("answer", "Answer", "Answer") });
     }
     for (index, group) in groups.iter().take(GROUPS).enumerate() {

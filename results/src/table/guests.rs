@@ -279,13 +279,14 @@ fn place(document: &Document, report: &mut Report) {
 }
 
 /// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Documents up
-/// to 30 November 2026 warn of a few late periods, too, on which nobody can act.
+/// to 30 November 2026 warn of a few of such periods, too, on which nobody can act.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     let settings: Vec<&str> =
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
     let settings = (!settings.is_empty())
         .then(|| format!("noise sources on this host: {}; see `vpmu doctor`", settings.join(", ")));
-    let own = warnings.iter().filter(|one| one.remedy.is_none() && one.code != "late-periods");
+    let own =
+        warnings.iter().filter(|one| one.remedy.is_none() && !matches!(&*one.code, "late-periods" | "missed-periods"));
     own.map(line).chain(settings)
 }
 

@@ -111,9 +111,10 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
     let Found { documents, kept, failed } = measure_each(on, true, &args.result, &makes, command_line)?;
     // One that could not be measured might change the choice.
     let (lacks, why) = (runs.len() - documents.len(), "not measured".to_owned());
-    left_out.extend((lacks > 0).then(|| LeftOut { what: plural(lacks, "workload"), why, is_open: true }));
+    left_out.extend((lacks > 0).then(|| LeftOut { what: plural(lacks, "run"), why, is_open: true }));
     let records = documents.iter().map(record).collect::<Result<Vec<_>, _>>()?;
-    let done = show(args, &records, kept.iter().find_map(Kept::path), left_out)?;
+    let done = show(args, &records, kept.iter().find_map(Kept::path), left_out);
+    let done = done.map_err(|error| failed.clone().unwrap_or(error))?;
     let cut = || Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept");
     failed.or_else(|| sys::stopped().then(cut)).map_or(Ok(done), Err)
 }

@@ -158,20 +158,22 @@ fn strategy(name: &str) -> Result<String, Error> {
     if !PRESETS.contains(&name) {
         return Ok(text);
     }
-    let choices: String = text.lines().skip(1).map(|line| line.to_owned() + &values(line, &text) + "\n").collect();
+    let definition: toml::Table = text.parse().unwrap_or_default();
+    // In one line each: any can be replaced where it stands.
+    let line = |(key, value): (&String, &toml::Value)| format!("{key} = {value}{}\n", values(key, &definition));
+    let choices: String = definition.iter().filter(|(key, _)| *key != "name").map(line).collect();
     Ok(format!("# As preset {name}; a strategy is named by its file, unless it has a `name`.\n{choices}"))
 }
 
-/// Says which values the key of a line may have, as the reader of definitions does of a wrong one.
-fn values(line: &str, definition: &str) -> String {
-    let key = line.trim_start_matches('[').split([' ', ']']).next().unwrap_or_default();
-    let mut wrong: toml::Table = definition.parse().unwrap_or_default();
+/// Says which values a key may have, as the reader of definitions does of a wrong one.
+fn values(key: &str, definition: &toml::Table) -> String {
+    let mut wrong = definition.clone();
     let why = wrong.insert(key.to_owned(), "?".into()).and_then(|_| wrong.try_into::<Strategy>().err());
-    let why = why.map_or_else(String::new, |why| why.message().replace('`', ""));
+    let why = why.map_or_else(String::new, |why| why.message().to_owned());
     // What serde calls them does not say how they are written; the kernel alone takes "direct".
-    let spelt =
-        [("a boolean", "true or false"), ("pool", "{ pool = K }"), ("slices", "{ slices = N }"), (", direct", "")];
-    let why = spelt.into_iter().fold(why, |why, (called, written)| why.replace(called, written));
+    let spelt = [("a boolean", "true or false"), ("`pool`", "{ pool = K }"), ("`slices`", "{ slices = N }")];
+    let spelt = spelt.into_iter().chain([(", `direct`", ""), ("`", "\"")]);
+    let why = spelt.fold(why, |why, (called, written)| why.replace(called, written));
     why.split_once("expected ").map_or_else(String::new, |(_, values)| format!("  # {values}"))
 }
 

@@ -180,9 +180,7 @@ fn traced(
     (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, Some(pmis), lost);
     summarize(output, &writer.finish()?, quiet);
     if lost > 0 {
-        complain(&format!(
-            "warning: rows missing, for which there was no room: {lost}; give the recorder a CPU of its own"
-        ));
+        complain(&format!("warning: {lost} rows missing, for want of room; give the recorder a CPU of its own"));
     }
     Ok(if lost > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit })
 }

@@ -8,6 +8,7 @@ use host_pmu::strategy::{PRESETS, Strategy};
 use sim::mediated::{MEDIATED, Mediated};
 use toml::de::DeTable;
 
+use results::compare::GEOMEAN;
 use results::document::{BELOW_KVM, KVM_ARMS, StrategyParameter};
 use results::error::Error;
 use results::host::HostFs;
@@ -75,7 +76,7 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
 /// As [`resolve`], and exit 2 for what cannot be had below KVM.
 pub fn resolve_arms(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error> {
     // Names that differ in their case alone are one to readers.
-    let mut seen = BTreeSet::from(["floor", KVM_ARMS[0], KVM_ARMS[1]].map(str::to_owned));
+    let mut seen = BTreeSet::from(["floor", KVM_ARMS[0], KVM_ARMS[1], GEOMEAN].map(str::to_owned));
     let mut found = Vec::new();
     for choice in list {
         let strategy = match choice {

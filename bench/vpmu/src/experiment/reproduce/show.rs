@@ -49,10 +49,12 @@ fn value(row: &Row, value: f64) -> String {
         "ratio" => format!("{value:.0} ×"),
         "s" => format!("{value:.3} s"),
         "ns" => {
-            // All numbers of a row are in one unit, and with the digits that are published.
-            let of = row.published.unwrap_or(value).max(1.0);
+            // All numbers of a row are in one unit.
+            let measured = row.measured.as_ref().map(|one| one.value);
+            let of = row.published.or(measured).or(row.predicted.first().copied()).unwrap_or(value).max(1.0);
             let (scaled, decimals, unit) = layout::unit(of);
-            format!("{:.*} {unit}", decimals + 1, value * scaled / of)
+            let shown = value * scaled / of;
+            format!("{shown:.*} {unit}", if shown < 1000.0 { decimals + 1 } else { 0 })
         }
         unit => format!("{value:.0} {unit}"),
     }

@@ -88,9 +88,7 @@ pub(crate) fn affordable(
     let (fit, rest): (Vec<String>, Vec<String>) = strategies.iter().cloned().partition(|name| needs(name) <= room);
     if let Some(first) = rest.first() {
         let (names, needed) = (rest.join(", "), needs(first));
-        let why = format!(
-            "{needed} descriptors are needed in one table, and {room} fit under the limit of open files, {now}"
-        );
+        let why = format!("one table needs {needed} descriptors, and {room} fit under the limit of open files, {now}");
         if fit.is_empty() {
             let auto = if needs("auto") <= room { ", or --strategy auto" } else { "" };
             let remedy = format!("raise ulimit -Hn, now {hard}, or fs.nr_open; or take fewer events or CPUs{auto}");
