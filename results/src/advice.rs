@@ -176,7 +176,7 @@ fn sureness(
 ) -> (bool, String) {
     let cut = own.iter().filter(|record| record.status != Status::Complete);
     let of_them =
-        if as_good.is_empty() { String::new() } else { format!(", one that is as good {} %", ONE_PLACE * 100.0) };
+        if as_good.is_empty() { String::new() } else { format!(" (of those as good, over {} %)", ONE_PLACE * 100.0) };
     let is_little = absent <= 1 || absent.saturating_mul(ABSENT) <= taken;
     let missed = format!("under it {} of a trace did not come beside {taken}", plural(absent as usize, "PMI"));
     let mut doubts: Vec<String> = cut.map(|record| format!("{} was not run to its end", subject(record))).collect();
@@ -192,10 +192,7 @@ fn sureness(
         _ => {
             let (least, simulated) = (AS_GOOD * 100.0, own.iter().any(|record| record.is_simulated()));
             let of_model = if simulated { ", in the model" } else { "" };
-            (
-                true,
-                format!("sure{of_model}: no other can have a worst ratio that is more than {least} % smaller{of_them}"),
-            )
+            (true, format!("sure{of_model}: no other's worst ratio can be over {least} % smaller{of_them}"))
         }
     };
     let mut parts = vec![first];
@@ -269,8 +266,8 @@ impl Advice {
 }
 
 /// The sentence under the table of strategies.
-const LEGEND: &str = "worst: time over that of each result's fastest strategy, the worst of all results; the choice has \
-                      the least worst, and of those within 1 % the fewest events held";
+const LEGEND: &str = "worst: largest ratio, over all results, to the fastest strategy's time; the choice has the smallest, \
+                      and of those within 1 % the fewest events held";
 
 /// Says what the figures of a trace are.
 const OF_TRACES: &str = "of a trace on a model: the host's work from PMI to PMI (without PMIs, from one start of counters to the next); \

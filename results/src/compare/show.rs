@@ -98,7 +98,7 @@ fn remarks(rows: &[&Row], all: bool) -> Vec<String> {
     if same > 0 {
         lines.push(format!("counts of a PMI: {same} of {} are the same on both sides", counts().count()));
     } else if counts().any(|row| row.verdict == Verdict::NotJudged) {
-        lines.push("counts of a PMI are not seen to repeat here; -v shows them".to_owned());
+        lines.push("counts per PMI vary here; -v shows them".to_owned());
     }
     lines
 }

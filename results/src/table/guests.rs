@@ -77,7 +77,7 @@ fn head(documents: &[Document], report: &mut Report) {
     let means = if documents[0].is_replayed() {
         "mean: over all parts of the trace; × floor: of means"
     } else {
-        "p50: median over rounds of each round's median; × floor: centre of the ratios within rounds, not of p50s"
+        "p50: median over rounds of each round's median; × floor: middle of the rounds' own ratios, not p50 ÷ p50"
     };
     let work = column::legend(Place::Answer);
     report.note(format!("{means}; floor: an estimated lower bound; {work}; each per {per}"));

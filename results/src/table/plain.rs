@@ -24,7 +24,7 @@ pub fn plain(document: &Record) -> Report {
         }
         report.table(table);
         report.note(format!(
-            "p50: median over rounds of each round's median of the {}; ×: centre of the ratios within rounds, not of p50s",
+            "p50: median over rounds of each round's median of the {}; ×: middle of the rounds' own ratios, not p50 ÷ p50",
             metric::name(key)
         ));
         others(document, key, &mut report);

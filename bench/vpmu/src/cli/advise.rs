@@ -70,7 +70,7 @@ pub struct AdviseArgs {
 
 /// Gives a shared option the defaults and the help that it has here.
 pub(super) fn with_defaults(command: Command) -> Command {
-    let help = "Presets to compare, and .toml files of strategies: beside them, or beside the default ones";
+    let help = "Presets to compare; .toml files are added to these, or to the defaults";
     command.mut_arg("strategy", |arg| arg.default_values(USUAL).help(help).long_help(help))
 }
 

@@ -88,7 +88,7 @@ pub enum Command {
     ///
     /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
     Compare(Box<compare::CompareArgs>),
-    /// Judge a build by processes of both that take turns
+    /// Judge NEW against BASE, two builds, by processes in turns
     ///
     /// A process of BASE runs six rounds of every arm, then one of NEW, or the other way round, again and again, so that both meet
     /// the same host. The ratios are those of neighbouring processes.

@@ -205,7 +205,7 @@ fn judged(spec: &AbSpec, document: &Record, turns: &Both<Vec<Record>>) -> Result
     let mut found = compare::compare(base, new, &request)?;
     let stand_in = if document.arms.iter().any(|arm| arm.stand_in) { ", a stand-in" } else { "" };
     found.notes.extend([
-        "a pair is a turn of both, a process of six rounds, whose median counts".to_owned(),
+        "a pair is one process of each build; its six rounds' median counts".to_owned(),
         format!("backend: {}{stand_in}", document.parameter("backend").unwrap_or_default()),
         format!("{}, seed {}", time(document.wall_ns as f64), document.seed),
     ]);

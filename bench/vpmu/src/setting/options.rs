@@ -89,7 +89,7 @@ pub struct LimitOptions {
 
     /// Smallest change that is called one [default: 3%; of history 5%]
     ///
-    /// A comparison calls a row "no change" where a slow-down of 5 %, or of this if it is more, is excluded.
+    /// A row is "no change" if a slow-down of 5 % (or of this, if larger) is excluded.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub threshold: Option<f64>,
 }
@@ -130,7 +130,7 @@ pub const MOST_VCPUS: u64 = 4096;
 /// Virtual CPUs of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 pub struct GuestOptions {
-    /// Virtual CPUs, a thread and a vPMU each: of a payload at most 64, of a simulated host 4096
+    /// Virtual CPUs, a thread and a vPMU each: at most 64, simulated 4096
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MOST_VCPUS))]
     pub vcpus: u64,
 }

@@ -42,7 +42,7 @@ pub struct ArmsOptions {
     /// Strategies: presets or .toml files [default: recreate,reuse,reuse-lazy,gate; of guest-stat recreate,reuse,reuse-lazy,deferred,pool]
     ///
     /// `vpmu show strategies` lists the presets; `deferred` is what KVM does since 6.2. The floor (the same guest without host events)
-    /// is always added. mediated and mediated-filter are models: of simulated guests only. kvm:STRATEGY keeps the host events of KVM's
+    /// is always added. mediated and mediated-filter exist in simulations only. kvm:STRATEGY, as the list has them, keeps the host events of KVM's
     /// own vPMU, beside arm kvm, by the module of host-pmu/kernel.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub strategy: Vec<StrategyChoice>,
@@ -56,11 +56,11 @@ pub struct ArmsOptions {
     #[command(flatten)]
     pub guest: GuestOptions,
 
-    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; of sim 240; of guest-stat 18; of advise until the order is sure, 240 in a simulation; with Linux 5]
+    /// Measured rounds; every arm runs once in each [default: as many as 36s allow, 240 at most; of sim 240; of guest-stat 18; of advise until the order is sure, 240 in a simulation; with Linux 5]
     #[arg(long, value_name = "N", value_parser = number_in(1..=100_000))]
     pub rounds: Option<u64>,
 
-    /// Rounds before those, with fewer samples, of each guest that lives on; their figures are discarded [default: 1; with Linux 0]
+    /// Discarded rounds before those, with fewer samples, for each guest that lives on [default: 1; with Linux 0]
     #[arg(long, value_name = "N", value_parser = number_in(0..=1000), help_heading = "Rounds")]
     pub warmup: Option<u64>,
 
@@ -104,8 +104,8 @@ pub struct LengthOptions {
 
     /// End when each ratio's 95 % interval is at most this wide to either side, e.g. 2%
     ///
-    /// Judged are the ratios of the first table: of strategies to one another (of more than three: to the one before) and to the
-    /// floor, at two looks in a row, the first after ten guests an arm. Without --rounds or --duration it gives up after ten minutes.
+    /// Judges each strategy's ratio to the floor and to the others (of more than three: to the one before), at two looks in a row,
+    /// the first after ten guests an arm. Without --rounds or --duration it gives up after ten minutes.
     /// Exit 3 if it is not reached.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub until_ci: Option<f64>,

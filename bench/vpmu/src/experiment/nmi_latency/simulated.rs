@@ -35,7 +35,7 @@ pub struct SimSpec {
     /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
     #[arg(long, value_name = "N", value_parser = number_in(1..=MOST_VCPUS), help_heading = "Guest")]
     pub cpus: Option<u64>,
-    /// Replay a trace under the strategies instead: the host's work from PMI to PMI, and values that the guest would have read otherwise
+    /// Replay a trace under the strategies instead: the host's work from PMI to PMI, and guest reads that would have differed
     #[arg(long, value_name = "DIR", help_heading = "Guest",
           conflicts_with_all = ["slice", "timer", "baseline", "tail", "events", "hard_limit", "LengthOptions", "workload",
                                 "period", "freq", "vcpus", "cpus", "mux_interval", "warmup", "samples", "time_limit",

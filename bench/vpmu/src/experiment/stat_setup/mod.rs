@@ -44,7 +44,7 @@ pub struct StatSetupSpec {
     #[arg(long, value_name = "CPULIST", help_heading = "Events")]
     pub cpus: Option<CpuList>,
 
-    /// Rounds that count; every arm runs once in each
+    /// Measured rounds; every arm runs once in each
     #[arg(long, value_name = "N", default_value = "15", value_parser = number_in(1..=10_000), help_heading = "Rounds")]
     pub rounds: u64,
 
