@@ -249,7 +249,8 @@ fn metric(document: &Document) -> &'static Metric {
 fn number(document: &Document) -> String {
     match document.parameters.events.len() {
         0 => events(document).to_owned(),
-        count => plural(count, "event"),
+        count if document.parameters.samples_events() => plural(count, "event"),
+        count => plural(count, "counting event"),
     }
 }
 
