@@ -1,4 +1,4 @@
-//! Distance of NEW from BASE: one arm against the reference arm, and the mean of all arms. A run is one number.
+//! Distance of NEW from BASE: one arm against the reference arm, and the geometric mean of all arms. A run is one number.
 //!
 //! | runs a side | one arm against the reference | geomean |
 //! |---|---|---|

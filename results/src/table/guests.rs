@@ -280,7 +280,7 @@ fn place(document: &Document, report: &mut Report) {
 }
 
 /// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Documents up
-/// to 30 November 2026 warn of a few of such periods, too, on which nobody can act.
+/// to 30 November 2026 warn of the first period without an overflow of its own: nobody can act on a few.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     let settings: Vec<&str> =
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();

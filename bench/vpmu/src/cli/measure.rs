@@ -127,7 +127,8 @@ pub(super) fn measure_all(
         found.iter().try_for_each(|document| print(&document.to_json()?))?;
     } else {
         let mut report = table::report(&found, *verbose);
-        report.notes((!verbose).then_some("vpmu -v: percentiles, host work; vpmu advise: more strategies, how sure"));
+        let more = if plans.len() > 1 { "; vpmu advise: more strategies, how sure" } else { "" };
+        report.notes((!verbose).then(|| format!("vpmu -v: percentiles, host work{more}")));
         print(&(report.text(columns()) + &kept.iter().map(Kept::line).collect::<String>()))?;
     }
     let mut printed = BTreeSet::new();

@@ -61,7 +61,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     }
     let others = store.others(&points);
     if others > 0 {
-        complain(&format!("notice: {others} points in {FILE} of another grid, model or revision: not in the table"));
+        complain(&format!("notice: {others} points of another grid, model or revision are in {FILE}, not shown"));
     }
     console::catch_interrupts()?;
     sys::keep_freed_memory();

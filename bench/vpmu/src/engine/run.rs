@@ -242,7 +242,7 @@ impl<A: Arm> Engine<'_, '_, A> {
 
     /// Gives every arm that runs one turn.
     fn round(&mut self, order: &[usize], index: u64, warmup: bool) -> Result<(), Error> {
-        let name = if warmup { "new guests".to_owned() } else { format!("round {}", index + 1) };
+        let name = if warmup { "warm-up".to_owned() } else { format!("round {}", index + 1) };
         let (mut all_whole, mut measured) = (true, Vec::new());
         for &at in order {
             if !self.arms[at].runs() {

@@ -25,7 +25,7 @@ fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u6
     latencies.entry(metric.key).or_insert_with(|| Histogram::new(3).expect("few digits"))
 }
 
-/// Records a time in a turn's histogram. A guest whose clock jumps may report any: it is clamped as the arm's histogram does.
+/// Records a time in a turn's histogram. A guest whose clock jumps may report any: it is clamped, as by the arm's histogram.
 fn record(into: &mut Histogram<u64>, ns: u64) {
     into.record(ns.min(LONGEST)).expect("it grows");
 }

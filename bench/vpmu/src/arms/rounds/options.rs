@@ -42,8 +42,8 @@ pub struct ArmsOptions {
     /// Strategies: presets or .toml files [default: recreate,reuse,reuse-lazy,gate; of guest-stat recreate,reuse,reuse-lazy,deferred,pool]
     ///
     /// `vpmu show strategies` lists the presets; `deferred` is what KVM does since 6.2. The floor (the same guest without host events)
-    /// is always added. mediated and mediated-filter exist in simulations only. kvm:STRATEGY, as the list has them, keeps the host events of KVM's
-    /// own vPMU, beside arm kvm, by the module of host-pmu/kernel.
+    /// is always added. mediated and mediated-filter exist in simulations only. kvm:STRATEGY (those of the list) keeps the host events
+    /// of KVM's own vPMU, beside arm kvm, by the module of host-pmu/kernel.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub strategy: Vec<StrategyChoice>,
 
